@@ -1,0 +1,1 @@
+"""Calibration of micro-lens-array light field cameras."""

@@ -1,0 +1,39 @@
+"""The camera model: parameters, projection, distortion, the micro-lens grid, the camera file."""
+
+from lifcal.camera.apertures import Apertures, compute_disc_overlap
+from lifcal.camera.distortion import (
+    BrownDistortion,
+    Distortion,
+    DivisionDistortion,
+    NoDistortion,
+    make_distortion,
+)
+from lifcal.camera.grid import Groups, Lattice, LensIndex, MicroLensGrid
+from lifcal.camera.model import MicroImagePoints, PlenopticCamera, ProjectionJacobian
+from lifcal.camera.pinhole_array import (
+    ARRAY_PARAMETERS,
+    PHYSICAL_PARAMETERS,
+    PhysicalParameters,
+    PinholeArray,
+)
+
+__all__ = [
+    "ARRAY_PARAMETERS",
+    "PHYSICAL_PARAMETERS",
+    "Apertures",
+    "BrownDistortion",
+    "Distortion",
+    "DivisionDistortion",
+    "Groups",
+    "Lattice",
+    "LensIndex",
+    "MicroImagePoints",
+    "MicroLensGrid",
+    "NoDistortion",
+    "PhysicalParameters",
+    "PinholeArray",
+    "PlenopticCamera",
+    "ProjectionJacobian",
+    "compute_disc_overlap",
+    "make_distortion",
+]

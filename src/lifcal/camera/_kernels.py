@@ -1,0 +1,430 @@
+"""Compiled loops of the camera room: plain arrays in, plain arrays out, NaN for "no answer".
+
+Distortion acts on coordinates relative to the principal point; `model` says which formula:
+0 none, 1 Brown (k0, k1, k2, p0, p1), 2 division (lambda). Intrinsics are the five numbers of the
+pinhole array: F, c_x, c_y, alpha, beta.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit, prange
+
+NO_DISTORTION = 0
+BROWN = 1
+DIVISION = 2
+
+_INVERSE_TOLERANCE_PX = 1e-11
+_INVERSE_STEPS = 50
+
+
+@njit(cache=True, inline="always")
+def distort_point(model, k, x, y):
+    """Return the distorted point and the 2 x 2 derivative by the undistorted one."""
+    if model == BROWN:
+        r2 = x * x + y * y
+        radial = r2 * (k[0] + r2 * (k[1] + r2 * k[2]))
+        slope = k[0] + r2 * (2.0 * k[1] + r2 * 3.0 * k[2])
+        p0 = k[3]
+        p1 = k[4]
+        xd = x * (1.0 + radial) + p0 * (r2 + 2.0 * x * x) + 2.0 * p1 * x * y
+        yd = y * (1.0 + radial) + p1 * (r2 + 2.0 * y * y) + 2.0 * p0 * x * y
+        cross = 2.0 * x * y * slope + 2.0 * p0 * y + 2.0 * p1 * x
+        jxx = 1.0 + radial + 2.0 * x * x * slope + 6.0 * p0 * x + 2.0 * p1 * y
+        jyy = 1.0 + radial + 2.0 * y * y * slope + 6.0 * p1 * y + 2.0 * p0 * x
+        return xd, yd, jxx, cross, cross, jyy
+    if model == DIVISION:
+        r2 = x * x + y * y
+        s = 1.0 - 4.0 * k[0] * r2
+        if not s > 0.0:
+            return math.nan, math.nan, math.nan, math.nan, math.nan, math.nan
+        q = math.sqrt(s)
+        g = 2.0 / (1.0 + q)
+        slope = k[0] * g * g / q
+        cross = 2.0 * x * y * slope
+        return x * g, y * g, g + 2.0 * x * x * slope, cross, cross, g + 2.0 * y * y * slope
+    return x, y, 1.0, 0.0, 0.0, 1.0
+
+
+@njit(cache=True, inline="always")
+def distort_by_parameters(model, k, x, y, out):
+    """Fill `out` (2, n_parameters) with the derivative of the distorted point by `k`."""
+    if model == BROWN:
+        r2 = x * x + y * y
+        r4 = r2 * r2
+        r6 = r4 * r2
+        out[0, 0] = x * r2
+        out[1, 0] = y * r2
+        out[0, 1] = x * r4
+        out[1, 1] = y * r4
+        out[0, 2] = x * r6
+        out[1, 2] = y * r6
+        out[0, 3] = r2 + 2.0 * x * x
+        out[1, 3] = 2.0 * x * y
+        out[0, 4] = 2.0 * x * y
+        out[1, 4] = r2 + 2.0 * y * y
+    elif model == DIVISION:
+        r2 = x * x + y * y
+        s = 1.0 - 4.0 * k[0] * r2
+        if s > 0.0:
+            q = math.sqrt(s)
+            g = 2.0 / (1.0 + q)
+            slope = r2 * g * g / q
+            out[0, 0] = x * slope
+            out[1, 0] = y * slope
+        else:
+            out[0, 0] = math.nan
+            out[1, 0] = math.nan
+
+
+@njit(cache=True)
+def undistort_point(model, k, fold, xd, yd):
+    """Return the undistorted point, or NaN where the distortion has no inverse.
+
+    `fold` is the undistorted radius at which the radial part of Brown's polynomial turns back.
+    """
+    if model == BROWN:
+        rd = math.sqrt(xd * xd + yd * yd)
+        # The radial part alone is monotone up to the fold: bisect, then polish in two dimensions.
+        low = 0.0
+        high = fold if fold < 4.0 * rd + 1.0 else 4.0 * rd + 1.0
+        for _ in range(12):
+            middle = 0.5 * (low + high)
+            m2 = middle * middle
+            if middle * (1.0 + m2 * (k[0] + m2 * (k[1] + m2 * k[2]))) < rd:
+                low = middle
+            else:
+                high = middle
+        scale = 0.5 * (low + high) / rd if rd > 0.0 else 1.0
+        x = xd * scale
+        y = yd * scale
+        tolerance = _INVERSE_TOLERANCE_PX + 4e-16 * rd
+        for _ in range(_INVERSE_STEPS):
+            px, py, jxx, jxy, jyx, jyy = distort_point(model, k, x, y)
+            ex = xd - px
+            ey = yd - py
+            determinant = jxx * jyy - jxy * jyx
+            if not determinant > 0.0:
+                break
+            if abs(ex) + abs(ey) < tolerance:
+                if x * x + y * y < fold * fold:
+                    return x, y
+                break
+            x += (jyy * ex - jxy * ey) / determinant
+            y += (jxx * ey - jyx * ex) / determinant
+        return math.nan, math.nan
+    if model == DIVISION:
+        denominator = 1.0 + k[0] * (xd * xd + yd * yd)
+        if denominator > 0.0 and denominator < 2.0:
+            return xd / denominator, yd / denominator
+        return math.nan, math.nan
+    return xd, yd
+
+
+@njit(cache=True, parallel=True)
+def distort_points(model, k, cx, cy, points, out):
+    for i in prange(points.shape[0]):
+        x, y, _, _, _, _ = distort_point(model, k, points[i, 0] - cx, points[i, 1] - cy)
+        out[i, 0] = x + cx
+        out[i, 1] = y + cy
+
+
+@njit(cache=True, parallel=True)
+def undistort_points(model, k, fold, cx, cy, points, out):
+    for i in prange(points.shape[0]):
+        x, y = undistort_point(model, k, fold, points[i, 0] - cx, points[i, 1] - cy)
+        out[i, 0] = x + cx
+        out[i, 1] = y + cy
+
+
+@njit(cache=True, parallel=True)
+def distort_jacobians(model, k, cx, cy, points, by_point, by_parameters):
+    for i in prange(points.shape[0]):
+        x = points[i, 0] - cx
+        y = points[i, 1] - cy
+        _, _, jxx, jxy, jyx, jyy = distort_point(model, k, x, y)
+        by_point[i, 0, 0] = jxx
+        by_point[i, 0, 1] = jxy
+        by_point[i, 1, 0] = jyx
+        by_point[i, 1, 1] = jyy
+        distort_by_parameters(model, k, x, y, by_parameters[i])
+
+
+@njit(cache=True, inline="always")
+def project_point(intrinsics, model, k, x, y, z, center_x, center_y):
+    """Return the recorded point and what its derivatives need.
+
+    The center is undistorted. Returns x_Rd, y_Rd, then x_R, y_R relative to c, the numerator
+    N_x, N_y, the denominator w and the distortion's 2 x 2 derivative.
+    """
+    focal = intrinsics[0]
+    cx = intrinsics[1]
+    cy = intrinsics[2]
+    w = intrinsics[3] * z + intrinsics[4]
+    if not z > 0.0 or w == 0.0:
+        w = math.nan
+    nx = focal * x + (cx - center_x) * z
+    ny = focal * y + (cy - center_y) * z
+    rx = center_x - cx + nx / w
+    ry = center_y - cy + ny / w
+    xd, yd, jxx, jxy, jyx, jyy = distort_point(model, k, rx, ry)
+    return xd + cx, yd + cy, rx, ry, nx, ny, w, jxx, jxy, jyx, jyy
+
+
+@njit(cache=True, parallel=True)
+def project_pairs(intrinsics, model, k, points, lenses, centers, out):
+    for i in prange(points.shape[0]):
+        lens = lenses[i]
+        xd, yd, _, _, _, _, _, _, _, _, _ = project_point(
+            intrinsics,
+            model,
+            k,
+            points[i, 0],
+            points[i, 1],
+            points[i, 2],
+            centers[lens, 0],
+            centers[lens, 1],
+        )
+        out[i, 0] = xd
+        out[i, 1] = yd
+
+
+@njit(cache=True, parallel=True)
+def project_pairs_with_jacobian(
+    intrinsics, model, k, points, lenses, centers, center_by_c, center_by_k, out, jacobian
+):
+    """Fill `jacobian` (n, 2, 8 + n_k): by point x, y, z; F, c_x, c_y, alpha, beta; distortion."""
+    n_k = k.shape[0]
+    focal = intrinsics[0]
+    cx = intrinsics[1]
+    cy = intrinsics[2]
+    alpha = intrinsics[3]
+    for i in prange(points.shape[0]):
+        lens = lenses[i]
+        x = points[i, 0]
+        y = points[i, 1]
+        z = points[i, 2]
+        center_x = centers[lens, 0]
+        center_y = centers[lens, 1]
+        xd, yd, rx, ry, nx, ny, w, jxx, jxy, jyx, jyy = project_point(
+            intrinsics, model, k, x, y, z, center_x, center_y
+        )
+        out[i, 0] = xd
+        out[i, 1] = yd
+        row = jacobian[i]
+        inv = 1.0 / w
+        ux = nx * inv
+        uy = ny * inv
+        # by the point
+        scale = focal * inv
+        row[0, 0] = jxx * scale
+        row[1, 0] = jyx * scale
+        row[0, 1] = jxy * scale
+        row[1, 1] = jyy * scale
+        dx = (cx - center_x - ux * alpha) * inv
+        dy = (cy - center_y - uy * alpha) * inv
+        row[0, 2] = jxx * dx + jxy * dy
+        row[1, 2] = jyx * dx + jyy * dy
+        # by F
+        row[0, 3] = (jxx * x + jxy * y) * inv
+        row[1, 3] = (jyx * x + jyy * y) * inv
+        # by c: through the pinhole, through the undistorted center, and as distortion center
+        direct = z * inv
+        by_center = 1.0 - direct
+        axx = direct + by_center * center_by_c[lens, 0, 0]
+        axy = by_center * center_by_c[lens, 0, 1]
+        ayx = by_center * center_by_c[lens, 1, 0]
+        ayy = direct + by_center * center_by_c[lens, 1, 1]
+        row[0, 4] = jxx * axx + jxy * ayx + 1.0 - jxx
+        row[0, 5] = jxx * axy + jxy * ayy - jxy
+        row[1, 4] = jyx * axx + jyy * ayx - jyx
+        row[1, 5] = jyx * axy + jyy * ayy + 1.0 - jyy
+        # by alpha and beta
+        bx = -ux * inv
+        by = -uy * inv
+        gx = jxx * bx + jxy * by
+        gy = jyx * bx + jyy * by
+        row[0, 6] = gx * z
+        row[1, 6] = gy * z
+        row[0, 7] = gx
+        row[1, 7] = gy
+        # by the distortion: at the point itself, and through the undistorted center
+        if n_k > 0:
+            tail = row[:, 8:]
+            distort_by_parameters(model, k, rx, ry, tail)
+            for j in range(n_k):
+                sx = by_center * center_by_k[lens, 0, j]
+                sy = by_center * center_by_k[lens, 1, j]
+                tail[0, j] += jxx * sx + jxy * sy
+                tail[1, j] += jyx * sx + jyy * sy
+
+
+@njit(cache=True, parallel=True)
+def undistort_centers_with_jacobian(model, k, fold, cx, cy, centers, out, by_c, by_k):
+    """Undistort micro-image centers; derivatives by c (n, 2, 2) and by k (n, 2, n_k).
+
+    From distort(C; c, k) = C_I, held fixed: dC/dc = I - J^-1, dC/dk = -J^-1 dD/dk.
+    """
+    n_k = k.shape[0]
+    for i in prange(centers.shape[0]):
+        x, y = undistort_point(model, k, fold, centers[i, 0] - cx, centers[i, 1] - cy)
+        out[i, 0] = x + cx
+        out[i, 1] = y + cy
+        _, _, jxx, jxy, jyx, jyy = distort_point(model, k, x, y)
+        inv = 1.0 / (jxx * jyy - jxy * jyx)
+        ixx = jyy * inv
+        ixy = -jxy * inv
+        iyx = -jyx * inv
+        iyy = jxx * inv
+        by_c[i, 0, 0] = 1.0 - ixx
+        by_c[i, 0, 1] = -ixy
+        by_c[i, 1, 0] = -iyx
+        by_c[i, 1, 1] = 1.0 - iyy
+        if n_k > 0:
+            distort_by_parameters(model, k, x, y, by_k[i])
+            for j in range(n_k):
+                px = by_k[i, 0, j]
+                py = by_k[i, 1, j]
+                by_k[i, 0, j] = -(ixx * px + ixy * py)
+                by_k[i, 1, j] = -(iyx * px + iyy * py)
+
+
+# Look-ups: centers sorted into square cells; cell (i, j) holds items[start[c]:start[c + 1]].
+
+
+@njit(cache=True)
+def nearest_center(centers, start, items, origin, shape, cell, x, y):
+    """Return the index of the center nearest to (x, y), -1 for NaN, by growing rings of cells."""
+    if not (math.isfinite(x) and math.isfinite(y)) or items.shape[0] == 0:
+        return -1
+    n_x = shape[0]
+    n_y = shape[1]
+    ci = int(math.floor(min(max((x - origin[0]) / cell, -1e6), 1e6)))
+    cj = int(math.floor(min(max((y - origin[1]) / cell, -1e6), 1e6)))
+    # Start at the ring that first touches the table.
+    reach_x = max(-ci, ci - n_x + 1, 0)
+    reach_y = max(-cj, cj - n_y + 1, 0)
+    ring = max(reach_x, reach_y)
+    best = -1
+    best_d2 = math.inf
+    while True:
+        for j in range(max(cj - ring, 0), min(cj + ring, n_y - 1) + 1):
+            edge = j == cj - ring or j == cj + ring
+            step = 1 if edge or ring == 0 else 2 * ring
+            i = ci - ring
+            while i <= ci + ring:
+                if 0 <= i < n_x:
+                    c = j * n_x + i
+                    for item in range(start[c], start[c + 1]):
+                        index = items[item]
+                        dx = centers[index, 0] - x
+                        dy = centers[index, 1] - y
+                        d2 = dx * dx + dy * dy
+                        if d2 < best_d2 or (d2 == best_d2 and index < best):
+                            best_d2 = d2
+                            best = index
+                i += step
+        # A center outside the rings searched is at least ring * cell away.
+        if best >= 0 and best_d2 <= (ring * cell) * (ring * cell):
+            return best
+        if ring > n_x + n_y + max(reach_x, reach_y):
+            return best
+        ring += 1
+
+
+@njit(cache=True, parallel=True)
+def nearest_centers(centers, start, items, origin, shape, cell, points, out):
+    for i in prange(points.shape[0]):
+        out[i] = nearest_center(
+            centers, start, items, origin, shape, cell, points[i, 0], points[i, 1]
+        )
+
+
+@njit(cache=True, inline="always")
+def cell_range(position, reach, origin, cell, count):
+    """Return the first and last cell along one axis that [position -+ reach] touches."""
+    low = (position - reach - origin) / cell
+    high = (position + reach - origin) / cell
+    first = int(math.floor(min(max(low, 0.0), 1e9)))
+    last = int(math.floor(min(max(high, -1.0), count - 1.0)))
+    return first, last
+
+
+@njit(cache=True, parallel=True)
+def count_within(centers, start, items, origin, shape, cell, points, reach, out):
+    """Count the centers within `reach[i]` of `points[i]`."""
+    for p in prange(points.shape[0]):
+        count = 0
+        x = points[p, 0]
+        y = points[p, 1]
+        d = reach[p]
+        if math.isfinite(x) and math.isfinite(y) and d >= 0.0:
+            i0, i1 = cell_range(x, d, origin[0], cell, shape[0])
+            j0, j1 = cell_range(y, d, origin[1], cell, shape[1])
+            for j in range(j0, j1 + 1):
+                for i in range(i0, i1 + 1):
+                    c = j * shape[0] + i
+                    for item in range(start[c], start[c + 1]):
+                        dx = centers[items[item], 0] - x
+                        dy = centers[items[item], 1] - y
+                        if dx * dx + dy * dy <= d * d:
+                            count += 1
+        out[p] = count
+
+
+@njit(cache=True, parallel=True)
+def fill_within(centers, start, items, origin, shape, cell, points, reach, offsets, out):
+    """Write the centers within `reach[i]` of `points[i]` to out[offsets[i]:], in index order."""
+    for p in prange(points.shape[0]):
+        at = offsets[p]
+        if offsets[p + 1] == at:
+            continue
+        x = points[p, 0]
+        y = points[p, 1]
+        d = reach[p]
+        i0, i1 = cell_range(x, d, origin[0], cell, shape[0])
+        j0, j1 = cell_range(y, d, origin[1], cell, shape[1])
+        for j in range(j0, j1 + 1):
+            for i in range(i0, i1 + 1):
+                c = j * shape[0] + i
+                for item in range(start[c], start[c + 1]):
+                    dx = centers[items[item], 0] - x
+                    dy = centers[items[item], 1] - y
+                    if dx * dx + dy * dy <= d * d:
+                        out[at] = items[item]
+                        at += 1
+        out[offsets[p] : at].sort()
+
+
+@njit(cache=True, parallel=True)
+def label_pixels(centers, start, items, origin, shape, cell, radius, labels):
+    """Fill `labels` (rows, cols) with the nearest center within `radius`, else -1."""
+    for row in prange(labels.shape[0]):
+        for col in range(labels.shape[1]):
+            lens = nearest_center(centers, start, items, origin, shape, cell, col, row)
+            labels[row, col] = -1
+            if lens >= 0:
+                dx = centers[lens, 0] - col
+                dy = centers[lens, 1] - row
+                if dx * dx + dy * dy <= radius * radius:
+                    labels[row, col] = lens
+
+
+def bucket_centers(centers, cell):
+    """Sort centers into cells of `cell` px: start, items, origin, shape.
+
+    Plain numpy: it runs once for each grid. Centres that are NaN are left out.
+    """
+    finite = np.flatnonzero(np.isfinite(centers).all(axis=1))
+    if finite.size == 0:
+        return np.zeros(2, np.int64), np.zeros(0, np.int64), np.zeros(2), np.ones(2, np.int64)
+    origin = centers[finite].min(axis=0)
+    cells = np.floor((centers[finite] - origin) / cell).astype(np.int64)
+    shape = cells.max(axis=0) + 1
+    flat = cells[:, 1] * shape[0] + cells[:, 0]
+    order = np.argsort(flat, kind="stable")
+    start = np.zeros(int(shape.prod()) + 1, np.int64)
+    np.cumsum(np.bincount(flat, minlength=int(shape.prod())), out=start[1:])
+    return start, finite[order], origin, shape

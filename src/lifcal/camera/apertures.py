@@ -1,0 +1,141 @@
+"""Two apertures in a row: what of a micro lens is really used, and how that moves a blurred point.
+
+A sensor pixel at offset `m` from its micro-image center looks through the micro lens at the main
+lens. Of the micro aperture it uses the part from which the main aperture is seen: the overlap of two
+discs. See docs/camera-model.md, "Focus times vignetting".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import FloatArray
+from lifcal.errors import InputError
+
+
+def compute_disc_overlap(
+    radius_a: npt.ArrayLike, radius_b: npt.ArrayLike, distance: npt.ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Return the area that two discs share and where its centroid is.
+
+    The overlap is two circular segments on one chord. Their first moments about the chord cancel, so
+    the centroid is at `distance` times the share of disc b's segment.
+
+    Parameters
+    ----------
+    radius_a, radius_b : array_like
+        Broadcast against each other and `distance`.
+    distance : array_like
+        Between the centers, not negative.
+
+    Returns
+    -------
+    area : float64 array
+    centroid : float64 array
+        Distance from the center of disc a towards that of disc b; NaN where nothing is shared.
+    """
+    a, b, d = np.broadcast_arrays(
+        *(np.asarray(value, np.float64) for value in (radius_a, radius_b, distance))
+    )
+    small = np.minimum(a, b)
+    inside = d <= np.abs(a - b)
+    apart = d >= a + b
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chord_a = np.clip((d * d + a * a - b * b) / (2.0 * d), -a, a)
+        chord_b = np.clip(d - chord_a, -b, b)
+        segment_a = a * a * np.arccos(chord_a / a) - chord_a * np.sqrt(a * a - chord_a * chord_a)
+        segment_b = b * b * np.arccos(chord_b / b) - chord_b * np.sqrt(b * b - chord_b * chord_b)
+        area = segment_a + segment_b
+        centroid = d * segment_b / area
+    area = np.where(inside, np.pi * small * small, np.where(apart, 0.0, area))
+    centroid = np.where(inside, np.where(b <= a, d, 0.0), np.where(apart, np.nan, centroid))
+    return area, centroid
+
+
+@dataclass(frozen=True)
+class Apertures:
+    """The stops of a camera, behind thin lenses.
+
+    Parameters
+    ----------
+    main_radius_mm : float
+        Of the main lens.
+    micro_radius_mm : float
+        Of each micro lens.
+    lens_to_array_mm, array_to_sensor_mm : float
+        b_L0 and B.
+    """
+
+    main_radius_mm: float
+    micro_radius_mm: float
+    lens_to_array_mm: float
+    array_to_sensor_mm: float
+
+    def __post_init__(self) -> None:
+        for name in ("main_radius_mm", "micro_radius_mm"):
+            if not getattr(self, name) > 0.0:
+                raise InputError(f"{name} is {getattr(self, name)}, needs a positive number")
+
+    def disc_radii_mm(self, focal_plane_v: npt.ArrayLike) -> tuple[float, FloatArray]:
+        """Return the radii of the two discs whose overlap is the white image, on the sensor.
+
+        The main aperture seen through the middle of a micro lens, and the micro aperture as it
+        comes back from the main lens' plane, for lens types in focus at virtual depth `v`.
+        """
+        ratio = self.array_to_sensor_mm / self.lens_to_array_mm
+        planes = np.asarray(focal_plane_v, np.float64)
+        return self.main_radius_mm * ratio, self.micro_radius_mm * np.abs(ratio + 1.0 / planes)
+
+    def compute_illumination(
+        self, offset_mm: npt.ArrayLike, focal_plane_v: npt.ArrayLike
+    ) -> FloatArray:
+        """Return the share of the micro aperture that lights a pixel, 0 to 1.
+
+        Parameters
+        ----------
+        offset_mm : array_like
+            Distance of the pixel from its micro-image center.
+        focal_plane_v : array_like
+            Virtual depth (paper's definition) at which the lens is in focus.
+        """
+        main, micro = self.disc_radii_mm(focal_plane_v)
+        area, _ = compute_disc_overlap(micro, main, np.abs(np.asarray(offset_mm, np.float64)))
+        return np.asarray(area / (np.pi * micro * micro))
+
+    def compute_spot_shift(
+        self, offset_mm: npt.ArrayLike, focal_plane_v: npt.ArrayLike, depth_v: npt.ArrayLike
+    ) -> FloatArray:
+        """Return how far the blurred image of a point lies outside its pinhole position.
+
+        A point at virtual depth `v` spreads over the sensor as the used part of the micro aperture,
+        times the defocus `1 / v_T - 1 / v`. Its centroid moves by that factor times the centroid of
+        the overlap.
+
+        Parameters
+        ----------
+        offset_mm : array_like
+            Distance of the pinhole image from the micro-image center.
+        focal_plane_v : array_like
+            Virtual depth at which the lens is in focus.
+        depth_v : array_like
+            Virtual depth of the point.
+
+        Returns
+        -------
+        float64 array
+            Along the offset, outward positive, in mm; NaN where no ray arrives.
+        """
+        offset = np.abs(np.asarray(offset_mm, np.float64))
+        depth = np.asarray(depth_v, np.float64)
+        defocus = 1.0 / np.asarray(focal_plane_v, np.float64) - 1.0 / depth
+        ratio = self.array_to_sensor_mm / self.lens_to_array_mm
+        seen = ratio + 1.0 / depth
+        _, centroid = compute_disc_overlap(
+            self.micro_radius_mm,
+            self.main_radius_mm * ratio / np.abs(seen),
+            offset / np.abs(seen),
+        )
+        return np.asarray(defocus * np.sign(seen) * centroid)

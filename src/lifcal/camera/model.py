@@ -1,0 +1,385 @@
+"""The plenoptic camera: where a point in space appears in the micro images, and the way back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import FloatArray, IntArray, check_array, check_indices, read_only
+from lifcal.camera import _kernels
+from lifcal.camera.distortion import Distortion, NoDistortion
+from lifcal.camera.grid import LensIndex, MicroLensGrid
+from lifcal.camera.pinhole_array import (
+    ARRAY_PARAMETERS,
+    PHYSICAL_PARAMETERS,
+    PhysicalParameters,
+    PinholeArray,
+)
+from lifcal.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class MicroImagePoints:
+    """Where points appear in the micro images: one row for each (point, lens) that sees it.
+
+    Parameters
+    ----------
+    point_indices, lens_indices : (n,) int64
+        Sorted by point, then lens.
+    points_raw_px : (n, 2) float64
+        Recorded raw coordinates.
+    """
+
+    point_indices: IntArray
+    lens_indices: IntArray
+    points_raw_px: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectionJacobian:
+    """Recorded points and their derivatives.
+
+    Parameters
+    ----------
+    points_raw_px : (n, 2) float64
+    by_point : (n, 2, 3) float64
+        By the point in camera coordinates, px / mm.
+    by_intrinsics : (n, 2, 5) float64
+        By F, c_x, c_y, alpha, beta. The micro-image centers are held where they were recorded, so
+        the columns of c include how their undistorted positions move.
+    by_distortion : (n, 2, n_parameters) float64
+        By the coefficients of the distortion, the moving centers included.
+    by_physical : (n, 2, 5) float64
+        By f_L, b_L0, B, c_x, c_y.
+    by_pose : (n, 2, 6) float64
+        By the step of `RigidTransform.step` on `cam_from_world`: rotation in rad, shift in mm.
+    """
+
+    points_raw_px: FloatArray
+    by_point: FloatArray
+    by_intrinsics: FloatArray
+    by_distortion: FloatArray
+    _points_cam_mm: FloatArray
+    _array_by_physical: FloatArray
+
+    @property
+    def by_physical(self) -> FloatArray:
+        """Derivative by the paper's parameters."""
+        return self.by_intrinsics @ self._array_by_physical
+
+    @property
+    def by_pose(self) -> FloatArray:
+        """Derivative by the step of the pose: by_point @ [-[x]_x | I]."""
+        rows = np.empty((len(self.by_point), 2, 6))
+        # a @ -[x]_x = (x cross a) for each row a of by_point
+        rows[:, :, :3] = np.cross(self._points_cam_mm[:, None, :], self.by_point)
+        rows[:, :, 3:] = self.by_point
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class PlenopticCamera:
+    """A micro-lens-array light field camera.
+
+    Parameters
+    ----------
+    parameters : PhysicalParameters
+        f_L, b_L0, B and the principal point.
+    pixel_size_mm : float
+    grid : MicroLensGrid
+        Micro-image centers on the recorded raw image; it also holds the image size.
+    distortion : Distortion
+    scale_source : str or None
+        Where metres come from ('simulation', 'markers', ...). None: lengths in the scene, beta and B
+        have no metric meaning.
+    covariance : (5 + n_distortion, 5 + n_distortion) float64 or None
+        Of F, c_x, c_y, alpha, beta and the distortion coefficients, in that order.
+    """
+
+    parameters: PhysicalParameters
+    pixel_size_mm: float
+    grid: MicroLensGrid
+    distortion: Distortion = NoDistortion()
+    scale_source: str | None = None
+    covariance: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.pixel_size_mm) and self.pixel_size_mm > 0.0):
+            raise InputError(f"pixel_size_mm is {self.pixel_size_mm}, needs a positive number")
+        if self.covariance is not None:
+            size = 5 + len(self.distortion.parameters)
+            covariance = check_array(self.covariance, "covariance", (size, size), finite=True)
+            if not np.allclose(covariance, covariance.T, rtol=1e-9, atol=0.0):
+                raise InputError("covariance is not symmetric")
+            object.__setattr__(self, "covariance", read_only(covariance.copy()))
+
+    @classmethod
+    def from_pinhole_array(
+        cls,
+        array: PinholeArray,
+        pixel_size_mm: float,
+        grid: MicroLensGrid,
+        distortion: Distortion = NoDistortion(),  # noqa: B008 (frozen)
+        scale_source: str | None = None,
+        covariance: FloatArray | None = None,
+    ) -> PlenopticCamera:
+        """Build from F, c, alpha and beta."""
+        return cls(
+            array.to_physical(pixel_size_mm),
+            pixel_size_mm,
+            grid,
+            distortion,
+            scale_source,
+            covariance,
+        )
+
+    def __repr__(self) -> str:
+        p = self.parameters
+        width, height = self.image_size
+        return (
+            f"PlenopticCamera(f_L={p.focal_length_mm:.6g} mm, b_L0={p.lens_to_array_mm:.6g} mm, "
+            f"B={p.array_to_sensor_mm:.6g} mm, c=({p.principal_x_px:.2f}, {p.principal_y_px:.2f}) "
+            f"px, {width} x {height} px of {self.pixel_size_mm * 1000:.4g} um, "
+            f"{len(self.grid)} lenses, distortion {self.distortion.name})"
+        )
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Width and height of the raw image."""
+        return self.grid.image_size
+
+    @cached_property
+    def array(self) -> PinholeArray:
+        """The equivalent pinhole array."""
+        return self.parameters.to_pinhole_array(self.pixel_size_mm)
+
+    @cached_property
+    def principal_point_px(self) -> FloatArray:
+        """The principal point c, (2,)."""
+        p = self.parameters
+        return read_only(np.array([p.principal_x_px, p.principal_y_px]))
+
+    # Uncertainty
+
+    def physical_covariance(self) -> FloatArray | None:
+        """Return the covariance of f_L, b_L0, B, c_x, c_y and the distortion coefficients."""
+        if self.covariance is None:
+            return None
+        jacobian = np.eye(len(self.covariance))
+        jacobian[:5, :5] = self.array.physical_jacobian(self.pixel_size_mm)
+        propagated: FloatArray = jacobian @ self.covariance @ jacobian.T
+        return (propagated + propagated.T) / 2.0
+
+    def sigmas(self) -> dict[str, float]:
+        """Return the standard deviation of every parameter by name; empty if not known."""
+        physical = self.physical_covariance()
+        if physical is None or self.covariance is None:
+            return {}
+        names = self.distortion.parameter_names()
+        sigmas = dict(
+            zip((*PHYSICAL_PARAMETERS, *names), np.sqrt(np.diag(physical)).tolist(), strict=True)
+        )
+        sigmas.update(
+            zip((*ARRAY_PARAMETERS, *names), np.sqrt(np.diag(self.covariance)).tolist(), strict=True)
+        )
+        return sigmas
+
+    # Centers
+
+    @cached_property
+    def _centers(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Undistorted micro-image centers and their derivatives by c and by the distortion."""
+        recorded = self.grid.centers_raw_px
+        n_parameters = len(self.distortion.parameters)
+        centers = np.empty_like(recorded)
+        by_c = np.empty((len(recorded), 2, 2))
+        by_k = np.empty((len(recorded), 2, n_parameters))
+        _kernels.undistort_centers_with_jacobian(
+            self.distortion.model_id,
+            self.distortion.parameters,
+            self.distortion.fold_radius_px,
+            self.parameters.principal_x_px,
+            self.parameters.principal_y_px,
+            recorded,
+            centers,
+            by_c,
+            by_k,
+        )
+        return read_only(centers), read_only(by_c), read_only(by_k)
+
+    @property
+    def image_centers_und_px(self) -> FloatArray:
+        """Undistorted micro-image centers (C_I), (n_lenses, 2); NaN beyond the distortion's fold."""
+        return self._centers[0]
+
+    @cached_property
+    def lens_centers_px(self) -> FloatArray:
+        """Micro-lens centers (C_ML), projected orthogonally on the sensor, (n_lenses, 2)."""
+        c = self.principal_point_px
+        p = self.parameters
+        ratio = p.lens_to_array_mm / (p.lens_to_array_mm + p.array_to_sensor_mm)
+        return read_only(c + (self.image_centers_und_px - c) * ratio)
+
+    @cached_property
+    def _search(self) -> tuple[LensIndex, float]:
+        """Index of the undistorted centers, and by how much undistorting can widen a micro image."""
+        centers = self.image_centers_und_px
+        index = LensIndex(centers, max(self.grid.pitch_px, 1.0))
+        jacobians, _ = self.distortion.compute_jacobians(centers, self.principal_point_px)
+        finite = jacobians[np.isfinite(jacobians).all(axis=(1, 2))]
+        smallest = np.linalg.svd(finite, compute_uv=False)[:, 1].min(initial=1.0)
+        return index, 1.05 / max(float(smallest), 0.05)
+
+    # Projection
+
+    def project(self, points_cam_mm: npt.ArrayLike, lenses: npt.ArrayLike) -> FloatArray:
+        """Project each point through the lens beside it, to recorded raw coordinates.
+
+        Parameters
+        ----------
+        points_cam_mm : (n, 3) float64
+        lenses : (n,) int
+            Index into the grid. Whether the lens sees the point is not asked.
+
+        Returns
+        -------
+        (n, 2) float64
+            NaN for a point not in front of the camera (z <= 0), in the micro lenses' own plane
+            (u = 0), or through a lens beyond the distortion's fold.
+        """
+        points, indices = self._check_pairs(points_cam_mm, lenses)
+        out = np.empty((len(points), 2))
+        _kernels.project_pairs(
+            self.array.as_vector(),
+            self.distortion.model_id,
+            self.distortion.parameters,
+            points,
+            indices,
+            self.image_centers_und_px,
+            out,
+        )
+        return out
+
+    def project_with_jacobian(
+        self, points_cam_mm: npt.ArrayLike, lenses: npt.ArrayLike
+    ) -> ProjectionJacobian:
+        """Project as `project` does, with all derivatives."""
+        points, indices = self._check_pairs(points_cam_mm, lenses)
+        centers, by_c, by_k = self._centers
+        out = np.empty((len(points), 2))
+        jacobian = np.empty((len(points), 2, 8 + len(self.distortion.parameters)))
+        _kernels.project_pairs_with_jacobian(
+            self.array.as_vector(),
+            self.distortion.model_id,
+            self.distortion.parameters,
+            points,
+            indices,
+            centers,
+            by_c,
+            by_k,
+            out,
+            jacobian,
+        )
+        return ProjectionJacobian(
+            points_raw_px=out,
+            by_point=jacobian[:, :, :3],
+            by_intrinsics=jacobian[:, :, 3:8],
+            by_distortion=jacobian[:, :, 8:],
+            _points_cam_mm=points,
+            _array_by_physical=self.parameters.array_jacobian(self.pixel_size_mm),
+        )
+
+    def project_all(self, points_cam_mm: npt.ArrayLike) -> MicroImagePoints:
+        """Project points into every micro image that sees them.
+
+        A micro image sees a point that falls on the image and within `grid.radius_px` of the
+        micro-image center, both as recorded. Points not in front of the camera are seen by none.
+
+        Parameters
+        ----------
+        points_cam_mm : (n_points, 3) float64
+        """
+        points = check_array(points_cam_mm, "points_cam_mm", (None, 3))
+        virtual = self.virtual_from_cam(points)
+        index, widening = self._search
+        reach = np.abs(virtual[:, 2]) * self.grid.radius_px * widening
+        candidates = index.within(virtual[:, :2], reach)
+        owners, lenses = candidates.owners(), candidates.indices
+        recorded = self.project(points[owners], lenses)
+        offsets = recorded - self.grid.centers_raw_px[lenses]
+        width, height = self.image_size
+        seen = (
+            (np.hypot(offsets[:, 0], offsets[:, 1]) <= self.grid.radius_px)
+            & (recorded >= -0.5).all(axis=1)
+            & (recorded[:, 0] <= width - 0.5)
+            & (recorded[:, 1] <= height - 0.5)
+        )
+        return MicroImagePoints(owners[seen], lenses[seen], recorded[seen])
+
+    def _check_pairs(
+        self, points_cam_mm: npt.ArrayLike, lenses: npt.ArrayLike
+    ) -> tuple[FloatArray, IntArray]:
+        points = check_array(points_cam_mm, "points_cam_mm", (None, 3))
+        indices = check_indices(lenses, "lenses", len(self.grid))
+        if len(points) != len(indices):
+            raise InputError(f"{len(points)} points for {len(indices)} lenses")
+        return points, indices
+
+    # Virtual image and depth
+
+    def virtual_from_cam(self, points_cam_mm: npt.ArrayLike) -> FloatArray:
+        """Return the virtual image points (x_u, y_u, u) as micro-image centers show them.
+
+        `(x_u, y_u)` is a plain pinhole image: `c + F (x, y) / z`.
+
+        Returns
+        -------
+        (n_points, 3) float64
+            Undistorted; NaN for points not in front of the camera.
+        """
+        points = check_array(points_cam_mm, "points_cam_mm", (None, 3))
+        depth = np.where(points[:, 2] > 0.0, points[:, 2], np.nan)
+        xy = self.principal_point_px + self.array.focal_px * points[:, :2] / depth[:, None]
+        return np.column_stack([xy, self.virtual_depth_from_depth(depth)])
+
+    def cam_from_virtual(self, points_virt: npt.ArrayLike) -> FloatArray:
+        """Return the metric points behind virtual image points (x_u, y_u, u).
+
+        Returns
+        -------
+        (n_points, 3) float64
+            In camera coordinates, mm; NaN where `u` is that of infinity or beyond it.
+        """
+        points = check_array(points_virt, "points_virt", (None, 3))
+        depth = self.depth_from_virtual_depth(points[:, 2])
+        xy = (points[:, :2] - self.principal_point_px) * (depth / self.array.focal_px)[:, None]
+        return np.column_stack([xy, depth])
+
+    def virtual_depth_from_depth(self, depth_cam_mm: npt.ArrayLike) -> FloatArray:
+        """Return `u = alpha + beta / z`; NaN where z is not positive."""
+        depth = np.asarray(depth_cam_mm, np.float64)
+        depth = np.where(depth > 0.0, depth, np.nan)
+        return np.asarray(self.array.alpha + self.array.beta_mm / depth)
+
+    def depth_from_virtual_depth(self, virtual_depth: npt.ArrayLike) -> FloatArray:
+        """Return `z = beta / (u - alpha)` in mm; NaN where u is not above alpha."""
+        above = np.asarray(virtual_depth, np.float64) - self.array.alpha
+        return np.asarray(self.array.beta_mm / np.where(above > 0.0, above, np.nan))
+
+    def virtual_depth_from_paper(self, paper_virtual_depth: npt.ArrayLike) -> FloatArray:
+        """Return `u` for the paper's virtual depth `v`: `1/u = (1 - k) + k/v`, k = b_L0 / L."""
+        p = self.parameters
+        k = p.lens_to_array_mm / (p.lens_to_array_mm + p.array_to_sensor_mm)
+        v = np.asarray(paper_virtual_depth, np.float64)
+        return np.asarray(v / ((1.0 - k) * v + k))
+
+    def paper_from_virtual_depth(self, virtual_depth: npt.ArrayLike) -> FloatArray:
+        """Return the paper's virtual depth `v = (b_L - b_L0) / B` for `u`."""
+        p = self.parameters
+        k = p.lens_to_array_mm / (p.lens_to_array_mm + p.array_to_sensor_mm)
+        u = np.asarray(virtual_depth, np.float64)
+        return np.asarray(k * u / (1.0 - (1.0 - k) * u))

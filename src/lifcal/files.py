@@ -1,0 +1,83 @@
+"""Writing files whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lifcal.errors import DataError
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path`: afterwards the file is whole, or as it was before.
+
+    The bytes go to a temporary file in the same folder, which is then renamed.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise DataError(f"{path}: cannot write: {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        # mkstemp makes files private; give the permissions that open() would have given.
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except BaseException as error:
+        Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise DataError(f"{path}: cannot write: {error.strerror}") from error
+        raise
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write `content` as UTF-8 with Unix line ends, whole or not at all."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write `content` as indented JSON, whole or not at all."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def read_bytes(path: Path, *, limit: int = 1 << 28) -> bytes:
+    """Return what is in `path`.
+
+    Raises
+    ------
+    DataError
+        If the file is missing, unreadable, or longer than `limit` bytes.
+    """
+    try:
+        if path.is_dir():
+            raise DataError(f"{path}: is a folder, needs a file")
+        size = path.stat().st_size
+        if size > limit:
+            raise DataError(f"{path}: {size} bytes; a file of this kind has at most {limit}")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot read: {error.strerror}") from error
+
+
+def read_json(path: Path, *, limit: int = 1 << 28) -> dict[str, Any]:
+    """Return the JSON object in `path`; DataError says where it is broken."""
+    content = read_bytes(path, limit=limit)
+    try:
+        value = json.loads(content)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise DataError(f"{path}: not valid JSON at {place}: {error.msg}") from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: holds a JSON {type(value).__name__}, needs an object")
+    return value

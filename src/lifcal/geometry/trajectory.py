@@ -1,0 +1,83 @@
+"""Trajectories, and the TUM text format that evo and most SLAM systems read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lifcal.arrays import FloatArray, check_array, read_only
+from lifcal.errors import DataError, InputError
+from lifcal.files import read_bytes, write_text
+from lifcal.geometry.rigid import RigidTransform
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """Camera poses in time.
+
+    Parameters
+    ----------
+    timestamps : (n_poses,) float64
+        Seconds, or the index of the frame.
+    world_from_cam : tuple of RigidTransform
+        One pose for each timestamp.
+    """
+
+    timestamps: FloatArray
+    world_from_cam: tuple[RigidTransform, ...]
+
+    def __post_init__(self) -> None:
+        timestamps = check_array(self.timestamps, "timestamps", (None,), finite=True)
+        poses = tuple(self.world_from_cam)
+        if len(timestamps) != len(poses):
+            raise InputError(f"{len(timestamps)} timestamps for {len(poses)} poses")
+        object.__setattr__(self, "timestamps", read_only(timestamps.copy()))
+        object.__setattr__(self, "world_from_cam", poses)
+
+    @classmethod
+    def from_poses(cls, world_from_cam: Sequence[RigidTransform]) -> Trajectory:
+        """Build from poses alone; the timestamp is the index."""
+        return cls(np.arange(len(world_from_cam), dtype=np.float64), tuple(world_from_cam))
+
+    def positions_world_mm(self) -> FloatArray:
+        """Return where the camera was, (n_poses, 3)."""
+        return np.array([pose.translation_mm for pose in self.world_from_cam]).reshape(-1, 3)
+
+    def length_mm(self) -> float:
+        """Return the length of the path through the positions."""
+        steps = np.diff(self.positions_world_mm(), axis=0)
+        return float(np.linalg.norm(steps, axis=1).sum())
+
+
+def write_tum(path: Path, trajectory: Trajectory) -> None:
+    """Write `t tx ty tz qx qy qz qw` a line: camera to world, metres."""
+    lines = ["# timestamp tx ty tz qx qy qz qw (camera to world, metres)"]
+    for timestamp, pose in zip(trajectory.timestamps, trajectory.world_from_cam, strict=True):
+        numbers = [*(pose.translation_mm / 1000.0), *pose.quaternion_xyzw()]
+        lines.append(f"{timestamp:.6f} " + " ".join(f"{number:.12f}" for number in numbers))
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def read_tum(path: Path) -> Trajectory:
+    """Read a TUM trajectory; DataError names the line that is wrong."""
+    timestamps: list[float] = []
+    poses: list[RigidTransform] = []
+    text = read_bytes(path).decode("utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            t, tx, ty, tz, qx, qy, qz, qw = (float(word) for word in line.split())
+            pose = RigidTransform.from_quaternion(
+                [qx, qy, qz, qw], np.array([tx, ty, tz]) * 1000.0
+            )
+        except ValueError:
+            raise DataError(
+                f"{path}: line {number}: needs 8 numbers 't tx ty tz qx qy qz qw', found {line!r}"
+            ) from None
+        timestamps.append(t)
+        poses.append(pose)
+    return Trajectory(np.array(timestamps), tuple(poses))

@@ -1,0 +1,1 @@
+"""Reading and writing images, makers' files, markers: the only room that knows OpenCV."""

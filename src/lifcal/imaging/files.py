@@ -1,0 +1,45 @@
+"""Writing images whole or not at all, in the formats that users open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import Float32Array
+from lifcal.errors import DataError
+from lifcal.files import read_bytes, write_bytes
+
+
+def write_png(path: Path, image: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> None:
+    """Write a gray (height, width) or red-green-blue (height, width, 3) image, 8 or 16 bit."""
+    _write(path, ".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 3])
+
+
+def write_float_tiff(path: Path, image: Float32Array) -> None:
+    """Write a (height, width) float32 image; NaN is kept."""
+    _write(path, ".tiff", image, [])
+
+
+def _write(path: Path, suffix: str, image: npt.NDArray[np.generic], options: list[int]) -> None:
+    if image.ndim == 3:
+        image = image[:, :, ::-1]  # OpenCV stores blue first
+    done, encoded = cv2.imencode(suffix, np.ascontiguousarray(image), options)
+    if not done:
+        raise DataError(f"{path}: OpenCV cannot encode {image.dtype} {image.shape}")
+    write_bytes(path, encoded.tobytes())
+
+
+def read_image(path: Path) -> npt.NDArray[np.generic]:
+    """Return an image as stored: (height, width), or red, green, blue (height, width, 3)."""
+    content = read_bytes(path, limit=1 << 30)
+    image = None
+    if content:
+        image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
+    if image is None:
+        raise DataError(f"{path}: not an image that can be read, or cut off")
+    if image.ndim == 3 and image.shape[2] >= 3:
+        image = np.ascontiguousarray(image[:, :, 2::-1])
+    return np.asarray(image)

@@ -1,0 +1,1 @@
+"""Truth for tests, docs and the demo: scenes, optics, rendering."""

@@ -1,0 +1,375 @@
+"""Compiled loops of the simulator: rays from sensor pixels to textured surfaces.
+
+Frames: the image side is mirrored, so that raw coordinates grow with camera coordinates; lateral
+positions there are in mm relative to the principal point. A ray in object space is
+`(origin_x, origin_y, 0) + t (slope_x, slope_y, 1)`, so `t` is the depth z.
+
+Row layouts, in camera coordinates:
+quads: normal 0-2, plane distance 3, u 4-6, u offset 7, v 8-10, v offset 11, shade 12, texels a mm 13
+balls: center 0-2, radius 3, shade 4, texels a mm 5
+Surfaces are numbered quads first, then balls. Texture levels: (n_textures, n_levels, 3) offset, width,
+height; a level stores its channels red, green, blue, luminance one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit, prange
+
+from lifcal.camera._kernels import cell_range
+
+NEAREST_MM = 1e-6
+
+
+@njit(cache=True, inline="always")
+def pick_set(seed, row, col, n_sets):
+    """Return a sample set for a pixel, from a hash of the seed and the place."""
+    h = np.uint64(seed) ^ (np.uint64(row) << np.uint64(32)) ^ np.uint64(col)
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    h = h ^ (h >> np.uint64(31))
+    return np.int64(h % np.uint64(n_sets))
+
+
+@njit(cache=True, inline="always")
+def sample_texture(texels, levels, texture, level, channel, u, v):
+    """Return the bilinear value at (u, v) in [0, 1]^2, 0 to 255; edges are extended."""
+    offset = levels[texture, level, 0]
+    width = levels[texture, level, 1]
+    height = levels[texture, level, 2]
+    base = offset + channel * width * height
+    x = min(max(u * width - 0.5, 0.0), width - 1.0)
+    y = min(max(v * height - 0.5, 0.0), height - 1.0)
+    i = min(int(x), max(width - 2, 0))
+    j = min(int(y), max(height - 2, 0))
+    fx = x - i
+    fy = y - j
+    di = 1 if width > 1 else 0
+    dj = width if height > 1 else 0
+    at = base + j * width + i
+    top = texels[at] * (1.0 - fx) + texels[at + di] * fx
+    bottom = texels[at + dj] * (1.0 - fx) + texels[at + dj + di] * fx
+    return top * (1.0 - fy) + bottom * fy
+
+
+@njit(cache=True)
+def find_surface(ox, oy, sx, sy, candidates, n_candidates, near, quads, balls, world_from_cam):
+    """Return the first surface that a ray meets (-1: none), its depth and the place (u, v) on it.
+
+    `candidates` are sorted by `near`, the least depth of each surface.
+    """
+    n_quads = quads.shape[0]
+    best = math.inf
+    hit = -1
+    hit_u = 0.0
+    hit_v = 0.0
+    for c in range(n_candidates):
+        s = candidates[c]
+        if near[s] > best:
+            break
+        if s < n_quads:
+            q = quads[s]
+            denominator = q[0] * sx + q[1] * sy + q[2]
+            if denominator == 0.0:
+                continue
+            t = (q[3] - q[0] * ox - q[1] * oy) / denominator
+            if not (t > NEAREST_MM and t < best):
+                continue
+            x = ox + t * sx
+            y = oy + t * sy
+            u = q[4] * x + q[5] * y + q[6] * t - q[7]
+            if u < 0.0 or u > 1.0:
+                continue
+            v = q[8] * x + q[9] * y + q[10] * t - q[11]
+            if v < 0.0 or v > 1.0:
+                continue
+            best = t
+            hit = s
+            hit_u = u
+            hit_v = v
+        else:
+            b = balls[s - n_quads]
+            px = ox - b[0]
+            py = oy - b[1]
+            pz = -b[2]
+            a = sx * sx + sy * sy + 1.0
+            half = px * sx + py * sy + pz
+            discriminant = half * half - a * (px * px + py * py + pz * pz - b[3] * b[3])
+            if discriminant < 0.0:
+                continue
+            t = (-half - math.sqrt(discriminant)) / a
+            if t > NEAREST_MM and t < best:
+                best = t
+                hit = s
+    if hit >= n_quads:
+        b = balls[hit - n_quads]
+        nx = (ox + best * sx - b[0]) / b[3]
+        ny = (oy + best * sy - b[1]) / b[3]
+        nz = (best - b[2]) / b[3]
+        r = world_from_cam
+        wx = r[0, 0] * nx + r[0, 1] * ny + r[0, 2] * nz
+        wy = r[1, 0] * nx + r[1, 1] * ny + r[1, 2] * nz
+        wz = r[2, 0] * nx + r[2, 1] * ny + r[2, 2] * nz
+        hit_u = math.atan2(wx, wz) / (2.0 * math.pi) + 0.5
+        hit_v = math.asin(min(max(wy, -1.0), 1.0)) / math.pi + 0.5
+    return hit, best, hit_u, hit_v
+
+
+@njit(cache=True, inline="always")
+def radiance_of(hit, u, v, footprint_mm, channel, quads, balls, textures, background):
+    """Return the radiance of a place on a surface, averaged over about `footprint_mm`."""
+    texture_of, n_levels, levels, texels = textures
+    if hit < 0:
+        return background[channel]
+    n_quads = quads.shape[0]
+    if hit < n_quads:
+        shade = quads[hit, 12]
+        size = footprint_mm * quads[hit, 13]
+    else:
+        shade = balls[hit - n_quads, 4]
+        size = footprint_mm * balls[hit - n_quads, 5]
+    texture = texture_of[hit]
+    level = 0
+    while size > 1.4142135623730951 and level < n_levels[texture] - 1:
+        size *= 0.5
+        level += 1
+    value = sample_texture(texels, levels, texture, level, channel, u, v)
+    return shade * value * (1.0 / 255.0)
+
+
+@njit(cache=True, parallel=True)
+def cull_surfaces(slopes, spread, reach_mm, order, near, quad_slopes, balls, out, counts):
+    """List for each bundle of rays the surfaces that it can meet, in the order of `order`.
+
+    A bundle's rays leave the main lens within `reach_mm` of its middle, with slopes within `spread` of
+    `slopes[bundle]`. `quad_slopes` (n_quads, 4): bounds of (x / z, y / z) over the corners, infinite
+    for quads that come too close.
+    """
+    n_quads = quad_slopes.shape[0]
+    for bundle in prange(slopes.shape[0]):
+        sx = slopes[bundle, 0]
+        sy = slopes[bundle, 1]
+        count = 0
+        for i in range(order.shape[0]):
+            s = order[i]
+            if s < n_quads:
+                margin = spread + (reach_mm / near[s] if near[s] > 0.0 else math.inf)
+                b = quad_slopes[s]
+                if sx < b[0] - margin or sx > b[1] + margin:
+                    continue
+                if sy < b[2] - margin or sy > b[3] + margin:
+                    continue
+            else:
+                b = balls[s - n_quads]
+                if b[2] + b[3] <= 0.0:
+                    continue
+                dx = b[0] - b[2] * sx
+                dy = b[1] - b[2] * sy
+                slope = math.sqrt(sx * sx + sy * sy)
+                margin = b[3] * (1.0 + slope) + reach_mm + (b[2] + b[3]) * spread
+                if dx * dx + dy * dy > margin * margin:
+                    continue
+            out[bundle, count] = s
+            count += 1
+        counts[bundle] = count
+
+
+@njit(cache=True, parallel=True)
+def render_raw(
+    window,
+    lens_to_array,
+    array_to_sensor,
+    focal_length,
+    pixel_mm,
+    principal,
+    main_radius,
+    micro_radius,
+    focal_planes,
+    displacement,
+    centers_raw,
+    centers_und,
+    lens_types,
+    start,
+    items,
+    origin,
+    shape,
+    cell,
+    reach_px,
+    samples,
+    seed,
+    channels,
+    candidates,
+    n_candidates,
+    near,
+    quads,
+    balls,
+    world_from_cam,
+    textures,
+    background,
+    footprint_alpha,
+    footprint_beta,
+    out,
+):
+    """Fill `out` with the light on each sensor pixel of `window` (first row, first column).
+
+    1 is a pixel that sees white through the whole micro aperture. `samples` (n_sets, n_rays, 4):
+    place in the pixel (0..1, 0..1) and in an aperture (unit disc).
+    """
+    n_sets = samples.shape[0]
+    n_rays = samples.shape[1]
+    ratio = lens_to_array / array_to_sensor
+    for i_row in prange(out.shape[0]):
+        row = i_row + window[0]
+        for i_col in range(out.shape[1]):
+            col = i_col + window[1]
+            chosen = pick_set(seed, row, col, n_sets)
+            channel = channels[row & 1, col & 1]
+            # Undistorted corners of the pixel, mm from the principal point.
+            x00 = (col - 0.5 + displacement[row, col, 0] - principal[0]) * pixel_mm
+            y00 = (row - 0.5 + displacement[row, col, 1] - principal[1]) * pixel_mm
+            x10 = (col + 0.5 + displacement[row, col + 1, 0] - principal[0]) * pixel_mm
+            y10 = (row - 0.5 + displacement[row, col + 1, 1] - principal[1]) * pixel_mm
+            x01 = (col - 0.5 + displacement[row + 1, col, 0] - principal[0]) * pixel_mm
+            y01 = (row + 0.5 + displacement[row + 1, col, 1] - principal[1]) * pixel_mm
+            x11 = (col + 0.5 + displacement[row + 1, col + 1, 0] - principal[0]) * pixel_mm
+            y11 = (row + 0.5 + displacement[row + 1, col + 1, 1] - principal[1]) * pixel_mm
+            total = 0.0
+            i0, i1 = cell_range(float(col), reach_px, origin[0], cell, shape[0])
+            j0, j1 = cell_range(float(row), reach_px, origin[1], cell, shape[1])
+            for j in range(j0, j1 + 1):
+                for i in range(i0, i1 + 1):
+                    bucket = j * shape[0] + i
+                    for item in range(start[bucket], start[bucket + 1]):
+                        lens = items[item]
+                        dx = centers_raw[lens, 0] - col
+                        dy = centers_raw[lens, 1] - row
+                        if dx * dx + dy * dy > reach_px * reach_px:
+                            continue
+                        # Image center and lens center, mm from the principal point.
+                        cx = (centers_und[lens, 0] - principal[0]) * pixel_mm
+                        cy = (centers_und[lens, 1] - principal[1]) * pixel_mm
+                        shrink = ratio / (1.0 + ratio)
+                        lens_x = cx * shrink
+                        lens_y = cy * shrink
+                        # Back through the lens, micro-aperture point r reaches the main lens at
+                        # -ratio m + spread r, where m is the offset in the micro image.
+                        spread = 1.0 + ratio / focal_planes[lens_types[lens]]
+                        by_micro = abs(spread) * micro_radius <= main_radius
+                        weight = 1.0
+                        if not by_micro:
+                            weight = (main_radius / (spread * micro_radius)) ** 2
+                        light = 0.0
+                        for s in range(n_rays):
+                            fx = samples[chosen, s, 0]
+                            fy = samples[chosen, s, 1]
+                            x = (x00 * (1.0 - fx) + x10 * fx) * (1.0 - fy)
+                            x += (x01 * (1.0 - fx) + x11 * fx) * fy
+                            y = (y00 * (1.0 - fx) + y10 * fx) * (1.0 - fy)
+                            y += (y01 * (1.0 - fx) + y11 * fx) * fy
+                            shift_x = -ratio * (x - cx)
+                            shift_y = -ratio * (y - cy)
+                            if by_micro:
+                                rx = micro_radius * samples[chosen, s, 2]
+                                ry = micro_radius * samples[chosen, s, 3]
+                                main_x = shift_x + spread * rx
+                                main_y = shift_y + spread * ry
+                                if main_x * main_x + main_y * main_y > main_radius * main_radius:
+                                    continue
+                            else:
+                                main_x = main_radius * samples[chosen, s, 2]
+                                main_y = main_radius * samples[chosen, s, 3]
+                                rx = (main_x - shift_x) / spread
+                                ry = (main_y - shift_y) / spread
+                                if rx * rx + ry * ry > micro_radius * micro_radius:
+                                    continue
+                            # The main lens bends the ray; on the object side x and z both flip.
+                            slope_x = (lens_x + rx - main_x) / lens_to_array + main_x / focal_length
+                            slope_y = (lens_y + ry - main_y) / lens_to_array + main_y / focal_length
+                            hit, depth, u, v = find_surface(
+                                -main_x,
+                                -main_y,
+                                slope_x,
+                                slope_y,
+                                candidates[lens],
+                                n_candidates[lens],
+                                near,
+                                quads,
+                                balls,
+                                world_from_cam,
+                            )
+                            footprint = abs(footprint_alpha * depth + footprint_beta)
+                            light += radiance_of(
+                                hit, u, v, footprint, channel, quads, balls, textures, background
+                            )
+                        total += light * weight
+            out[i_row, i_col] = total / n_rays
+
+
+@njit(cache=True, parallel=True)
+def render_pinhole(
+    focal_px,
+    principal,
+    samples,
+    seed,
+    tile_px,
+    candidates,
+    n_candidates,
+    near,
+    quads,
+    balls,
+    world_from_cam,
+    textures,
+    background,
+    footprint,
+    out_color,
+    out_depth,
+):
+    """Fill the view of a pinhole at the main lens' center: colors over the pixel, depth at its center.
+
+    Depth is NaN where the central ray meets nothing. Candidates are listed by square tiles.
+    """
+    n_rays = samples.shape[1]
+    height, width = out_depth.shape
+    n_tiles = (width + tile_px - 1) // tile_px
+    for row in prange(height):
+        for col in range(width):
+            tile = (row // tile_px) * n_tiles + col // tile_px
+            chosen = pick_set(seed, row, col, samples.shape[0])
+            red = 0.0
+            green = 0.0
+            blue = 0.0
+            for s in range(n_rays):
+                hit, depth, u, v = find_surface(
+                    0.0,
+                    0.0,
+                    (col - 0.5 + samples[chosen, s, 0] - principal[0]) / focal_px,
+                    (row - 0.5 + samples[chosen, s, 1] - principal[1]) / focal_px,
+                    candidates[tile],
+                    n_candidates[tile],
+                    near,
+                    quads,
+                    balls,
+                    world_from_cam,
+                )
+                size = footprint * depth
+                red += radiance_of(hit, u, v, size, 0, quads, balls, textures, background)
+                green += radiance_of(hit, u, v, size, 1, quads, balls, textures, background)
+                blue += radiance_of(hit, u, v, size, 2, quads, balls, textures, background)
+            out_color[row, col, 0] = red / n_rays
+            out_color[row, col, 1] = green / n_rays
+            out_color[row, col, 2] = blue / n_rays
+            hit, depth, u, v = find_surface(
+                0.0,
+                0.0,
+                (col - principal[0]) / focal_px,
+                (row - principal[1]) / focal_px,
+                candidates[tile],
+                n_candidates[tile],
+                near,
+                quads,
+                balls,
+                world_from_cam,
+            )
+            out_depth[row, col] = depth if hit >= 0 else math.nan

@@ -1,0 +1,419 @@
+"""Rendering: light on the sensor, ray by ray through both apertures, and the true pinhole view.
+
+Each ray starts at a random place of a pixel, passes a random place of the micro lens' aperture, is
+bent by the thin micro lens, must pass the main aperture, is bent by the thin main lens, and takes the
+radiance of the first surface it meets. So vignetting and defocus are what the optics make them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import Float32Array, FloatArray, IntArray
+from lifcal.errors import ConfigError, InputError
+from lifcal.geometry import RigidTransform
+from lifcal.simulate import _kernels
+from lifcal.simulate.optics import Optics
+from lifcal.simulate.scene import Ball, Quad, Scene
+
+_N_SETS = 1024
+_TILE_PX = 16
+_PREFILTER_PX = 0.5
+"""Textures are averaged over this part of a pixel before rays sample them: about the diffraction of
+an f/3 micro lens on a 5 um pixel, and what keeps the sampling noise of a few rays small."""
+
+MONO = 3
+BAYER_PATTERNS = {
+    "rggb": ((0, 1), (1, 2)),
+    "grbg": ((1, 0), (2, 1)),
+    "gbrg": ((1, 2), (0, 1)),
+    "bggr": ((2, 1), (1, 0)),
+}
+_LUMINANCE = np.array([0.299, 0.587, 0.114])
+
+
+def _channels_of(bayer: str | None) -> IntArray:
+    """Return the texture channel of each pixel of a 2 x 2 cell."""
+    if bayer is None:
+        return np.full((2, 2), MONO, np.int64)
+    if bayer not in BAYER_PATTERNS:
+        raise ConfigError.unknown("Bayer pattern", bayer, BAYER_PATTERNS)
+    return np.array(BAYER_PATTERNS[bayer], np.int64)
+
+
+def make_samples(n_rays: int, seed: int) -> Float32Array:
+    """Return sample sets, (1024, n_rays, 4): place in the pixel, place in the unit disc.
+
+    Blocks of a scrambled Sobol sequence: with a power of two of rays, each set is evenly spread over
+    pixel and aperture.
+    """
+    from scipy.stats import qmc
+
+    if n_rays < 1:
+        raise InputError(f"rays per pixel is {n_rays}, needs at least 1")
+    sobol = qmc.Sobol(4, scramble=True, rng=np.random.default_rng(seed))
+    block = 1 << (n_rays - 1).bit_length()
+    points = sobol.random(_N_SETS * block).reshape(_N_SETS, block, 4)[:, :n_rays]
+    samples = np.empty_like(points, dtype=np.float32)
+    samples[..., :2] = points[..., :2]
+    # Square to disc, keeping areas and neighborhoods (concentric squares to circles).
+    a, b = 2.0 * points[..., 2] - 1.0, 2.0 * points[..., 3] - 1.0
+    wide = np.abs(a) > np.abs(b)
+    radius = np.where(wide, a, b)
+    other = np.where(wide, b, a)
+    angle = np.pi / 4.0 * np.divide(other, radius, out=np.zeros_like(a), where=radius != 0.0)
+    angle = np.where(wide, angle, np.pi / 2.0 - angle)
+    samples[..., 2] = radius * np.cos(angle)
+    samples[..., 3] = radius * np.sin(angle)
+    return samples
+
+
+@dataclass(frozen=True, eq=False)
+class PinholeView:
+    """What a pinhole camera at the main lens' center would see: the truth for focused images.
+
+    Parameters
+    ----------
+    color : (height, width, 3) float32
+        Linear red, green, blue.
+    depth_mm : (height, width) float32
+        Depth z at pixel centers; NaN where there is nothing.
+    focal_px : float
+    principal_point_px : (2,) float64
+    """
+
+    color: Float32Array
+    depth_mm: Float32Array
+    focal_px: float
+    principal_point_px: FloatArray
+
+    @property
+    def luminance(self) -> Float32Array:
+        """Weighted as the simulated mono sensor weights the colors."""
+        return np.asarray(self.color @ _LUMINANCE.astype(np.float32), np.float32)
+
+
+class PackedScene:
+    """A scene as the arrays that the kernels take, textures with their mip levels."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        textures = list(dict.fromkeys(surface.texture for surface in self._surfaces()))
+        self.texture_of = np.array(
+            [textures.index(surface.texture) for surface in self._surfaces()], np.int64
+        )
+        pieces: list[npt.NDArray[np.uint8]] = []
+        tables: list[list[tuple[int, int, int]]] = []
+        offset = 0
+        for texture in textures:
+            table = []
+            for planes in _mip_levels(texture.albedo):
+                table.append((offset, planes.shape[2], planes.shape[1]))
+                pieces.append(planes.reshape(-1))
+                offset += planes.size
+            tables.append(table)
+        self.texels = np.concatenate(pieces) if pieces else np.zeros(1, np.uint8)
+        self.n_levels = np.array([len(table) for table in tables] or [0], np.int64)
+        self.levels = np.zeros(
+            (max(len(tables), 1), int(self.n_levels.max(initial=1)), 3), np.int64
+        )
+        for index, table in enumerate(tables):
+            self.levels[index, : len(table)] = table
+        background = np.append(scene.background, scene.background @ _LUMINANCE)
+        self.background = np.ascontiguousarray(background, np.float64)
+
+    @property
+    def textures(self) -> tuple[IntArray, IntArray, IntArray, npt.NDArray[np.uint8]]:
+        """The arrays that the kernels take: texture of each surface, level tables, texels."""
+        return self.texture_of, self.n_levels, self.levels, self.texels
+
+    def _surfaces(self) -> tuple[Quad | Ball, ...]:
+        return (*self.scene.quads, *self.scene.balls)
+
+    def in_camera(self, cam_from_world: RigidTransform) -> SurfacesInCamera:
+        """Return the surfaces in camera coordinates."""
+        return SurfacesInCamera(self.scene, cam_from_world)
+
+
+def _mip_levels(albedo: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.uint8]]:
+    """Return planes (4, rows, cols) red, green, blue, luminance at full, half, quarter ... size."""
+    planes = np.moveaxis(albedo, 2, 0).astype(np.float32)
+    planes = np.concatenate([planes, np.tensordot(_LUMINANCE.astype(np.float32), planes, 1)[None]])
+    levels = [np.rint(planes).astype(np.uint8)]
+    while min(planes.shape[1:]) >= 4:
+        planes = _halve(_halve(planes, 1), 2)
+        levels.append(np.rint(planes).astype(np.uint8))
+    return levels
+
+
+def _halve(planes: Float32Array, axis: int) -> Float32Array:
+    """Return box averages at half the length (rounded down) along an axis."""
+    size = planes.shape[axis]
+    if size % 2 == 0:
+        even, odd = np.arange(0, size, 2), np.arange(1, size, 2)
+        return np.asarray(0.5 * (planes.take(even, axis) + planes.take(odd, axis)), np.float32)
+    # Each new texel covers a little more than two: differences of the running sum at its edges.
+    edges = np.linspace(0.0, size, size // 2 + 1)
+    running = np.insert(np.cumsum(planes, axis=axis, dtype=np.float64), 0, 0.0, axis=axis)
+    whole = np.minimum(edges.astype(np.int64), size - 1)
+    part = (edges - whole).reshape([-1 if i == axis else 1 for i in range(planes.ndim)])
+    at_edges = running.take(whole, axis) * (1.0 - part) + running.take(whole + 1, axis) * part
+    return np.asarray(np.diff(at_edges, axis=axis) * ((size // 2) / size), np.float32)
+
+
+class SurfacesInCamera:
+    """Quads and balls in camera coordinates, and their order in depth."""
+
+    def __init__(self, scene: Scene, cam_from_world: RigidTransform) -> None:
+        rotation = cam_from_world.rotation
+        self.world_from_cam = np.ascontiguousarray(rotation.T)
+        n_quads, n_balls = len(scene.quads), len(scene.balls)
+        self.quads = np.zeros((n_quads, 14))
+        self.quad_slopes = np.empty((n_quads, 4))
+        self.balls = np.zeros((n_balls, 6))
+        self.near = np.zeros(n_quads + n_balls)
+        for index, quad in enumerate(scene.quads):
+            origin = rotation @ quad.origin_world_mm + cam_from_world.translation_mm
+            u, v = rotation @ quad.edge_u_world_mm, rotation @ quad.edge_v_world_mm
+            normal = np.cross(u, v)
+            duals = np.linalg.inv(np.column_stack([u, v, normal]))
+            rows, cols, _ = quad.texture.albedo.shape
+            density = np.sqrt(rows * cols / np.linalg.norm(normal))
+            self.quads[index] = [
+                *normal,
+                normal @ origin,
+                *duals[0],
+                duals[0] @ origin,
+                *duals[1],
+                duals[1] @ origin,
+                quad.shade,
+                density,
+            ]
+            corners = np.array([origin, origin + u, origin + v, origin + u + v])
+            self.near[index] = corners[:, 2].min()
+            if self.near[index] > 1.0:
+                slopes = corners[:, :2] / corners[:, 2:]
+                low, high = slopes.min(axis=0), slopes.max(axis=0)
+                self.quad_slopes[index] = [low[0], high[0], low[1], high[1]]
+            else:
+                self.quad_slopes[index] = [-np.inf, np.inf, -np.inf, np.inf]
+        for index, ball in enumerate(scene.balls):
+            center = rotation @ ball.center_world_mm + cam_from_world.translation_mm
+            density = ball.texture.albedo.shape[1] / (2.0 * np.pi * ball.radius_mm)
+            self.balls[index] = [*center, ball.radius_mm, ball.shade, density]
+            self.near[n_quads + index] = center[2] - ball.radius_mm
+        self.order = np.argsort(self.near, kind="stable")
+
+    def cull(
+        self, slopes: FloatArray, spread: float, reach_mm: float
+    ) -> tuple[npt.NDArray[np.int16], IntArray]:
+        """List the surfaces that bundles of rays can meet, nearest first.
+
+        Parameters
+        ----------
+        slopes : (n_bundles, 2) float64
+            Middle slope of each bundle.
+        spread : float
+            How far slopes depart from it.
+        reach_mm : float
+            How far from the main lens' center rays start.
+
+        Returns
+        -------
+        candidates : (n_bundles, n_surfaces) int16
+        counts : (n_bundles,) int64
+        """
+        candidates = np.empty((len(slopes), max(len(self.order), 1)), np.int16)
+        counts = np.empty(len(slopes), np.int64)
+        _kernels.cull_surfaces(
+            slopes,
+            spread,
+            reach_mm,
+            self.order,
+            self.near,
+            self.quad_slopes,
+            self.balls,
+            candidates,
+            counts,
+        )
+        return candidates, counts
+
+
+class Renderer:
+    """Renders frames of one camera.
+
+    Parameters
+    ----------
+    optics : Optics
+    rays_per_pixel : int
+        A power of two is best.
+    bayer : str or None
+        'rggb', 'grbg', 'gbrg', 'bggr', or None for a mono sensor.
+    """
+
+    def __init__(self, optics: Optics, rays_per_pixel: int = 16, bayer: str | None = None) -> None:
+        self.optics = optics
+        self.samples = make_samples(rays_per_pixel, seed=0)
+        self.channels = _channels_of(bayer)
+        camera = optics.camera
+        if not np.isfinite(camera.image_centers_und_px).all():
+            raise InputError(
+                "the distortion folds back inside the image: some micro images have no place. "
+                "Use smaller coefficients"
+            )
+        main, micro = optics.apertures.disc_radii_mm(optics.focal_planes_v)
+        # Light of a lens reaches this far from its micro-image center; distortion may stretch it.
+        self._reach_px = 1.1 * (main + float(np.max(micro))) / camera.pixel_size_mm + 1.0
+
+    @cached_property
+    def _displacement(self) -> Float32Array:
+        """Undistorted minus recorded position of the pixels' corners, (height + 1, width + 1, 2)."""
+        camera = self.optics.camera
+        width, height = camera.image_size
+        out = np.empty((height + 1, width + 1, 2), np.float32)
+        x = np.arange(width + 1) - 0.5
+        for row in range(height + 1):
+            corners = np.column_stack([x, np.full(width + 1, row - 0.5)])
+            out[row] = camera.distortion.undistort(corners, camera.principal_point_px) - corners
+        if not np.isfinite(out).all():
+            raise InputError(
+                "the distortion folds back inside the image: some pixels see nothing. "
+                "Use smaller coefficients"
+            )
+        return out
+
+    def render_white(self, seed: int = 0) -> Float32Array:
+        """Return the light on the sensor when everything outside is white, (height, width)."""
+        empty = Scene("white", (), (), (), np.ones(3), np.zeros(3), 1.0, 1.0)
+        return self.render_raw(PackedScene(empty), RigidTransform.identity(), seed)
+
+    def render_raw(
+        self,
+        scene: PackedScene,
+        cam_from_world: RigidTransform,
+        seed: int = 0,
+        window: tuple[int, int, int, int] | None = None,
+    ) -> Float32Array:
+        """Return the light on the sensor.
+
+        Parameters
+        ----------
+        scene : PackedScene
+        cam_from_world : RigidTransform
+        seed : int
+            Of the ray sampling; frames of a sequence take different ones.
+        window : (x, y, width, height) or None
+            The part of the image to render.
+
+        Returns
+        -------
+        (height, width) float32
+            1 where a pixel sees white through a whole micro aperture.
+        """
+        camera, optics = self.optics.camera, self.optics
+        width, height = camera.image_size
+        x, y, n_x, n_y = window or (0, 0, width, height)
+        if not (
+            0 <= x and 0 <= y and n_x > 0 and n_y > 0 and x + n_x <= width and y + n_y <= height
+        ):
+            raise InputError(f"window {window} is not inside the image of {width} x {height} px")
+        p = camera.parameters
+        surfaces = scene.in_camera(cam_from_world)
+        lens_slopes = (
+            (camera.lens_centers_px - camera.principal_point_px)
+            * camera.pixel_size_mm
+            / p.lens_to_array_mm
+        )
+        spread = optics.micro_radius_mm / p.lens_to_array_mm + optics.main_radius_mm * abs(
+            1.0 / p.focal_length_mm - 1.0 / p.lens_to_array_mm
+        )
+        candidates, n_candidates = surfaces.cull(lens_slopes, spread, optics.main_radius_mm)
+        footprint = _PREFILTER_PX / camera.array.focal_px
+        centers_raw, start, items, origin, shape, cell = camera.grid.index.table
+        out = np.empty((n_y, n_x), np.float32)
+        _kernels.render_raw(
+            np.array([y, x]),
+            p.lens_to_array_mm,
+            p.array_to_sensor_mm,
+            p.focal_length_mm,
+            camera.pixel_size_mm,
+            camera.principal_point_px,
+            optics.main_radius_mm,
+            optics.micro_radius_mm,
+            optics.focal_planes_v,
+            self._displacement,
+            centers_raw,
+            camera.image_centers_und_px,
+            camera.grid.lens_types,
+            start,
+            items,
+            origin,
+            shape,
+            cell,
+            self._reach_px,
+            self.samples,
+            np.uint64(seed),
+            self.channels,
+            candidates,
+            n_candidates,
+            surfaces.near,
+            surfaces.quads,
+            surfaces.balls,
+            surfaces.world_from_cam,
+            scene.textures,
+            scene.background,
+            camera.array.alpha * footprint,
+            camera.array.beta_mm * footprint,
+            out,
+        )
+        return out
+
+    def render_pinhole(
+        self, scene: PackedScene, cam_from_world: RigidTransform, scale: float = 0.5
+    ) -> PinholeView:
+        """Return the view of a pinhole at the main lens' center, with no distortion.
+
+        Its pixels are those of the virtual image: focal length F and principal point c of the
+        camera, both scaled.
+
+        Parameters
+        ----------
+        scale : float
+            Size relative to the raw image.
+        """
+        camera = self.optics.camera
+        width, height = (max(1, round(size * scale)) for size in camera.image_size)
+        focal = camera.array.focal_px * scale
+        principal = (camera.principal_point_px + 0.5) * scale - 0.5
+        surfaces = scene.in_camera(cam_from_world)
+        # Tile centers, and the half diagonal of a tile, as slopes.
+        tile_rows = np.arange(0, height, _TILE_PX) + (_TILE_PX - 1) / 2
+        tile_cols = np.arange(0, width, _TILE_PX) + (_TILE_PX - 1) / 2
+        tile_y, tile_x = np.meshgrid(tile_rows, tile_cols, indexing="ij")
+        tiles = (np.column_stack([tile_x.ravel(), tile_y.ravel()]) - principal) / focal
+        candidates, n_candidates = surfaces.cull(tiles, 0.75 * _TILE_PX / focal, 0.0)
+        color = np.empty((height, width, 3), np.float32)
+        depth = np.empty((height, width), np.float32)
+        _kernels.render_pinhole(
+            focal,
+            principal,
+            self.samples,
+            np.uint64(0),
+            _TILE_PX,
+            candidates,
+            n_candidates,
+            surfaces.near,
+            surfaces.quads,
+            surfaces.balls,
+            surfaces.world_from_cam,
+            scene.textures,
+            scene.background,
+            _PREFILTER_PX / focal,
+            color,
+            depth,
+        )
+        return PinholeView(color, depth, focal, principal)

@@ -1,0 +1,294 @@
+"""A simulated recording: frames one at a time, and the folder that holds them with their truth.
+
+    raw/0000.png ...           what the sensor records
+    white.png                  the same sensor looking at white
+    simulation.json            what made it
+    truth/camera.json          the camera, exactly
+    truth/grid.json            the micro-image centers, exactly
+    truth/poses.txt            TUM format, metres, camera to world
+    truth/markers.json         printed markers: corners and distances, mm
+    truth/pinhole.json         intrinsics of the true pinhole views
+    truth/pinhole/0000.png     what a pinhole at the main lens' center sees, linear, 8 bit
+    truth/depth/0000.tiff      its metric depth z, mm, float32, NaN where there is nothing
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal import __version__
+from lifcal.arrays import ImageArray
+from lifcal.camera import write_camera, write_grid
+from lifcal.errors import DataError, InputError
+from lifcal.files import read_json, write_json
+from lifcal.geometry import RigidTransform, Trajectory, write_tum
+from lifcal.imaging.files import write_float_tiff, write_png
+from lifcal.imaging.markers import DICTIONARY
+from lifcal.simulate.cameras import CAMERAS, build_camera
+from lifcal.simulate.optics import Optics
+from lifcal.simulate.paths import build_path, stand_off_mm
+from lifcal.simulate.render import PackedScene, PinholeView, Renderer
+from lifcal.simulate.scene import Scene
+from lifcal.simulate.scenes import build_scene
+from lifcal.simulate.sensor import SensorOptions, expose
+
+_WHITE_RAYS = 64
+
+
+@dataclass(frozen=True)
+class SimulationOptions:
+    """What to simulate.
+
+    Parameters
+    ----------
+    camera, scene, path : str
+        Names from `CAMERAS`, `SCENES`, `PATHS`.
+    frames : int
+    seed : int
+        Of the scene's textures, the path and the noise.
+    rays_per_pixel : int
+    bayer : str or None
+        Color filter of the sensor; None is a mono sensor.
+    sensor : SensorOptions
+    micro_aperture : float
+        Factor on the radius of the micro apertures: small ones make all micro images sharp.
+    scene_scale : float or None
+        Factor on all lengths of the scene. None: 1, unless the scene would be out of the camera's
+        working range.
+    pinhole_scale : float
+        Size of the true pinhole views relative to the raw image.
+    """
+
+    camera: str = "r5-16mm"
+    scene: str = "desk"
+    path: str = "winding"
+    frames: int = 36
+    seed: int = 1
+    rays_per_pixel: int = 16
+    bayer: str | None = None
+    sensor: SensorOptions = field(default_factory=SensorOptions)
+    micro_aperture: float = 1.0
+    scene_scale: float | None = None
+    pinhole_scale: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.frames < 1:
+            raise InputError(f"frames is {self.frames}, needs at least 1")
+        if self.frames > 10_000:
+            raise InputError(f"frames is {self.frames}, needs at most 10000")
+        if not 0 <= self.seed < 2**31:
+            raise InputError(f"seed is {self.seed}, needs 0 to 2147483647")
+        if not 0.0 < self.micro_aperture <= 1.0:
+            raise InputError(f"micro_aperture is {self.micro_aperture}, needs 0 to 1")
+        if not 0.0 < self.pinhole_scale <= 1.0:
+            raise InputError(f"pinhole_scale is {self.pinhole_scale}, needs 0 to 1")
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedFrame:
+    """One frame and its truth.
+
+    Parameters
+    ----------
+    raw : (height, width) uint8 or uint16
+    view : PinholeView
+    world_from_cam : RigidTransform
+    """
+
+    raw: ImageArray
+    view: PinholeView
+    world_from_cam: RigidTransform
+
+
+class Simulation:
+    """A camera on its way through a scene.
+
+    Frames can be asked for in any order; each depends only on the options and its number.
+    """
+
+    def __init__(self, options: SimulationOptions) -> None:
+        self.options = options
+        optics = build_camera(options.camera)
+        if options.micro_aperture != 1.0:
+            optics = optics.stopped_down(options.micro_aperture)
+        self.optics: Optics = optics
+        self._renderer = Renderer(optics, options.rays_per_pixel, options.bayer)
+        scene = build_scene(options.scene, options.seed)
+        self.scene_scale = _choose_scale(scene, optics, options)
+        self.scene: Scene = scene.scaled(self.scene_scale) if self.scene_scale != 1.0 else scene
+        self.trajectory = Trajectory.from_poses(
+            build_path(
+                options.path, self.scene, options.frames, options.seed, optics.field_of_view_rad
+            )
+        )
+        self._packed = PackedScene(self.scene)
+        # White in the middle of the brightest lens type's micro images counts as 1.
+        illumination = optics.apertures.compute_illumination(0.0, optics.focal_planes_v)
+        self._gain = np.float32(1.0 / float(np.max(illumination)))
+
+    def render_white(self) -> ImageArray:
+        """Return the white image."""
+        renderer = Renderer(self.optics, _WHITE_RAYS)
+        light = renderer.render_white(self._seed_of(-1)) * self._gain
+        return expose(light, self.options.sensor, self._noise_of(-1))
+
+    def render_frame(self, index: int) -> SimulatedFrame:
+        """Return frame `index` with its truth."""
+        pose = self.trajectory.world_from_cam[index]
+        cam_from_world = pose.inverse()
+        light = self._renderer.render_raw(self._packed, cam_from_world, self._seed_of(index))
+        raw = expose(light * self._gain, self.options.sensor, self._noise_of(index))
+        view = self._renderer.render_pinhole(
+            self._packed, cam_from_world, self.options.pinhole_scale
+        )
+        return SimulatedFrame(raw, view, pose)
+
+    def _seed_of(self, index: int) -> int:
+        state = np.random.SeedSequence([self.options.seed, index + 1]).generate_state(1, np.uint64)
+        return int(state[0])
+
+    def _noise_of(self, index: int) -> np.random.Generator:
+        return np.random.default_rng([self.options.seed, index + 1, 1])
+
+
+def _choose_scale(scene: Scene, optics: Optics, options: SimulationOptions) -> float:
+    if options.scene_scale is not None:
+        return options.scene_scale
+    near, far = CAMERAS[options.camera].working_range_mm
+    distance = stand_off_mm(scene, optics.field_of_view_rad)
+    if near <= distance <= far:
+        return 1.0
+    # Two digits are enough, and easier to read in a caption.
+    middle = 2.0 / (1.0 / near + 1.0 / far)
+    return float(f"{middle / distance:.2g}")
+
+
+def describe(options: SimulationOptions) -> dict[str, Any]:
+    """Return what identifies a simulation, for simulation.json."""
+    return {"format": "lifcal-simulation", "format_version": "1.0", **asdict(options)}
+
+
+def write_sequence(
+    folder: Path,
+    simulation: Simulation,
+    *,
+    on_frame: Callable[[int, SimulatedFrame | None], None] | None = None,
+) -> None:
+    """Write a sequence to `folder`; frames that are there already are kept, so a run resumes.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if missing. May hold an unfinished run of the same options, nothing of another one.
+    simulation : Simulation
+    on_frame : callable
+        Called after each frame with its number, and the frame unless it was there already.
+
+    Raises
+    ------
+    DataError
+        If the folder holds another simulation, or a file cannot be written.
+    """
+    options = simulation.options
+    check_folder(folder, options)
+    write_json(
+        folder / "simulation.json",
+        {
+            **describe(options),
+            "lifcal_version": __version__,
+            "scene_scale": simulation.scene_scale,
+            "f_number": simulation.optics.f_number,
+            "main_radius_mm": simulation.optics.main_radius_mm,
+            "micro_radius_mm": simulation.optics.micro_radius_mm,
+            "focal_planes_v": simulation.optics.focal_planes_v.tolist(),
+        },
+    )
+    truth = folder / "truth"
+    write_camera(truth / "camera.json", simulation.optics.camera)
+    write_grid(truth / "grid.json", simulation.optics.camera.grid)
+    write_tum(truth / "poses.txt", simulation.trajectory)
+    write_json(truth / "markers.json", _markers(simulation.scene))
+    if not (folder / "white.png").exists():
+        write_png(folder / "white.png", simulation.render_white())
+    for index in range(options.frames):
+        name = f"{index:04d}"
+        raw_path = folder / "raw" / f"{name}.png"
+        frame = None
+        if not raw_path.exists():
+            frame = simulation.render_frame(index)
+            if index == 0:
+                write_json(truth / "pinhole.json", _pinhole(frame.view))
+            write_png(truth / "pinhole" / f"{name}.png", to_8_bit(frame.view.color))
+            write_float_tiff(truth / "depth" / f"{name}.tiff", frame.view.depth_mm)
+            # The raw frame comes last: where it stands, its truth stands too.
+            write_png(raw_path, frame.raw)
+        if on_frame is not None:
+            on_frame(index, frame)
+
+
+def check_folder(folder: Path, options: SimulationOptions) -> None:
+    """Raise DataError if `folder` holds something else than a run of these options."""
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: is a file, needs a folder")
+    record = folder / "simulation.json"
+    if record.exists():
+        found, wanted = read_json(record), describe(options)
+        for key, value in wanted.items():
+            if key == "scene_scale" and value is None:
+                continue
+            if found.get(key) != value:
+                raise DataError(
+                    f"{folder}: holds another simulation ({key} is {found.get(key)!r}, not "
+                    f"{value!r}). Choose another folder, or remove this one"
+                )
+    elif folder.exists() and any(folder.iterdir()):
+        raise DataError(f"{folder}: is not empty and holds no simulation. Choose another folder")
+
+
+def to_8_bit(color: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    """Return linear values 0..1 as 0..255."""
+    return np.clip(np.rint(color * 255.0), 0, 255).astype(np.uint8)
+
+
+def _pinhole(view: PinholeView) -> dict[str, Any]:
+    height, width = view.depth_mm.shape
+    return {
+        "width": width,
+        "height": height,
+        "fx": view.focal_px,
+        "fy": view.focal_px,
+        "cx": float(view.principal_point_px[0]),
+        "cy": float(view.principal_point_px[1]),
+        "depth_unit": "mm",
+        "pixel_centers": "integer",
+    }
+
+
+def _markers(scene: Scene) -> dict[str, Any]:
+    centers = {marker.id: marker.corners_world_mm.mean(axis=0) for marker in scene.markers}
+    ids = sorted(centers)
+    return {
+        "dictionary": DICTIONARY,
+        "markers": [
+            {
+                "id": marker.id,
+                "side_mm": float(
+                    np.linalg.norm(marker.corners_world_mm[1] - marker.corners_world_mm[0])
+                ),
+                "corners_world_mm": marker.corners_world_mm.tolist(),
+            }
+            for marker in scene.markers
+        ],
+        "distances_mm": [
+            {"id1": a, "id2": b, "mm": math.dist(centers[a], centers[b])}
+            for i, a in enumerate(ids)
+            for b in ids[i + 1 :]
+        ],
+    }
