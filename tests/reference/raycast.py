@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lifcal.arrays import BoolArray, FloatArray, IntArray
+from lifcal.arrays import FloatArray, IntArray
 from lifcal.geometry.rigid import RigidTransform
 from lifcal.simulate.scene import Ball, Quad, Scene, Texture
 
@@ -17,16 +17,17 @@ class Hits(NamedTuple):
     Parameters
     ----------
     depth : (n,) float64
-        The point met is `origin + depth * direction`: where directions have a z of 1 in the camera's
-        frame, the depth; where they are unit vectors, the range. Infinity where nothing was met.
-    index : (n,) int64
+        The point met is `origin + depth * direction`: where directions have a z of 1 in the
+        camera's frame, the depth; where they are unit vectors, the range. Infinity where nothing
+        was met.
+    surface : (n,) int64
         The quad met, or the number of quads plus the ball met, or -1.
     radiance : (n, 3) float64
         Albedo (0..1, of the nearest texel) times shade, or the background.
     """
 
     depth: FloatArray
-    index: IntArray
+    surface: IntArray
     radiance: FloatArray
 
 
@@ -37,23 +38,27 @@ def cast_rays(scene: Scene, origins_world_mm: FloatArray, directions_world: Floa
     ----------
     scene : Scene
     origins_world_mm : (n, 3) or (3,) float64
+        One for each ray, or one for all.
     directions_world : (n, 3) float64
         Of any length but zero.
     """
     directions = np.asarray(directions_world, dtype=np.float64)
-    origins = np.broadcast_to(np.asarray(origins_world_mm, dtype=np.float64), directions.shape)
+    origins = np.atleast_2d(np.asarray(origins_world_mm, dtype=np.float64))
     n_rays = len(directions)
     depth = np.full(n_rays, np.inf)
-    index = np.full(n_rays, -1, dtype=np.int64)
+    surface = np.full(n_rays, -1, dtype=np.int64)
     radiance = np.tile(scene.background, (n_rays, 1))
-    for number, shape in enumerate((*scene.quads, *scene.balls)):
-        meet = meet_quad if isinstance(shape, Quad) else meet_ball
-        hit_depth, across, down = meet(shape, origins, directions)
+    shapes: tuple[Quad | Ball, ...] = (*scene.quads, *scene.balls)
+    for number, shape in enumerate(shapes):
+        if isinstance(shape, Quad):
+            hit_depth, across, down = meet_quad(shape, origins, directions)
+        else:
+            hit_depth, across, down = meet_ball(shape, origins, directions)
         nearer = hit_depth < depth
         depth[nearer] = hit_depth[nearer]
-        index[nearer] = number
+        surface[nearer] = number
         radiance[nearer] = shape.shade * look_up(shape.texture, across[nearer], down[nearer])
-    return Hits(depth, index, radiance)
+    return Hits(depth, surface, radiance)
 
 
 def meet_quad(
@@ -80,7 +85,7 @@ def meet_ball(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the depth (infinity for a miss) and the place on the texture, 0..1 round and down.
 
-    Half way round the texture is the side that faces -z, so its seam is at the back.
+    The first column is at the side that faces -z; half way round is the side that faces +z.
     """
     start = origins - ball.center_world_mm
     # |start + depth * direction|^2 = radius^2
@@ -92,9 +97,8 @@ def meet_ball(
     near, far = (-b - root) / a, (-b + root) / a
     depth = np.where(near > 0, near, far)
     depth = np.where(depth > 0, depth, np.inf)
-    met: BoolArray = np.isfinite(depth)
-    normal = np.zeros_like(start)
-    normal[met] = (start[met] + depth[met, None] * directions[met]) / ball.radius_mm
+    reach = np.where(np.isfinite(depth), depth, 0.0)
+    normal = (start + reach[:, None] * directions) / ball.radius_mm
     across = 0.5 + np.arctan2(normal[:, 0], -normal[:, 2]) / (2 * np.pi)
     down = np.arccos(np.clip(-normal[:, 1], -1, 1)) / np.pi
     return depth, across, down
@@ -107,11 +111,12 @@ def _turn(matrix: FloatArray, vectors: FloatArray) -> FloatArray:
 
 
 def look_up(texture: Texture, across: FloatArray, down: FloatArray) -> FloatArray:
-    """Return the nearest texel, 0..1, at places given in 0..1 along the columns and down the rows."""
+    """Return the nearest texel (n, 3) in 0..1, at places in 0..1 across and down the texture."""
     rows, cols, _ = texture.albedo.shape
     row = np.minimum((down * rows).astype(int), rows - 1)
     col = np.minimum((across * cols).astype(int), cols - 1)
-    return texture.albedo[row, col] / 255.0
+    albedo: FloatArray = texture.albedo[row, col] / 255.0
+    return albedo
 
 
 def pinhole_directions_cam(n_px: int, field_of_view_rad: float) -> FloatArray:
@@ -140,4 +145,6 @@ def project_pinhole(
     """Return the pixels (n, 2) as (x, y) of points, in the image that `cast_pinhole` takes."""
     points_cam_mm = world_from_cam.inverse().apply(points_world_mm)
     focal_length_px = 0.5 * n_px / np.tan(field_of_view_rad / 2)
-    return focal_length_px * points_cam_mm[:, :2] / points_cam_mm[:, 2:] + 0.5 * (n_px - 1)
+    slopes = points_cam_mm[:, :2] / points_cam_mm[:, 2:]
+    pixels: FloatArray = focal_length_px * slopes + 0.5 * (n_px - 1)
+    return pixels

@@ -1,6 +1,7 @@
 """The camera model: parameters, projection, distortion, the micro-lens grid, the camera file."""
 
 from lifcal.camera.apertures import Apertures, compute_disc_overlap
+from lifcal.camera.camera_file import read_camera, read_grid, write_camera, write_grid
 from lifcal.camera.distortion import (
     BrownDistortion,
     Distortion,
@@ -36,4 +37,8 @@ __all__ = [
     "ProjectionJacobian",
     "compute_disc_overlap",
     "make_distortion",
+    "read_camera",
+    "read_grid",
+    "write_camera",
+    "write_grid",
 ]

@@ -108,7 +108,7 @@ class Lattice:
         basis = check_array(self.basis_px, "basis_px", (2, 2), finite=True)
         lengths = np.hypot(basis[:, 0], basis[:, 1])
         area = abs(float(np.linalg.det(basis)))
-        if not (lengths.min() >= 2.0 and area > 0.2 * float(lengths.prod())):
+        if not (area > 1e-3 * float(lengths.prod()) and np.hypot(*_reduce(basis)[0]) >= 2.0):
             raise InputError(
                 f"basis_px {basis.tolist()} spans no usable lattice: needs two vectors of at "
                 "least 2 px that are not nearly parallel"
@@ -174,13 +174,13 @@ class Lattice:
     @property
     def pitch_px(self) -> float:
         """Distance between nearest neighbors."""
-        a, b = self._reduced()
+        a, b = _reduce(self.basis_px)
         return float(np.hypot(*a) + np.hypot(*b)) / 2.0
 
     @property
     def layout(self) -> str:
         """'hexagonal' or 'square', whichever the angle between short basis vectors is nearer to."""
-        a, b = self._reduced()
+        a, b = _reduce(self.basis_px)
         angle = math.degrees(
             math.acos(min(1.0, abs(float(a @ b)) / float(np.hypot(*a) * np.hypot(*b))))
         )
@@ -192,21 +192,10 @@ class Lattice:
 
         A hexagonal grid in columns has pi/6.
         """
-        a, _ = self._reduced()
+        a, _ = _reduce(self.basis_px)
         period = math.pi / 3.0 if self.layout == "hexagonal" else math.pi / 2.0
         angle = math.remainder(math.atan2(a[1], a[0]), period)
         return angle + period if angle <= -period / 2.0 + 1e-12 else angle
-
-    def _reduced(self) -> tuple[FloatArray, FloatArray]:
-        """Return the two shortest vectors that span the lattice (Gauss reduction)."""
-        a, b = np.array(self.basis_px[0]), np.array(self.basis_px[1])
-        while True:
-            if a @ a > b @ b:
-                a, b = b, a
-            shift = round(float(a @ b) / float(a @ a))
-            if shift == 0:
-                return a, b
-            b = b - shift * a
 
     def centers(self, indices_qr: npt.ArrayLike) -> FloatArray:
         """Return the centers of lenses (q, r), (n_lenses, 2), in px."""
@@ -417,6 +406,19 @@ class MicroLensGrid:
         labels = np.empty((height, width), np.int32)
         _kernels.label_pixels(*self.index.table, float(self.radius_px), labels)
         return labels
+
+
+def _reduce(basis_px: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the two shortest vectors that span a lattice, the shorter first (Gauss reduction)."""
+    a, b = np.array(basis_px[0]), np.array(basis_px[1])
+    while True:
+        if a @ a > b @ b:
+            a, b = b, a
+        shorter = b - round(float(a @ b) / float(a @ a)) * a
+        # On a hexagonal lattice b and b - a are equally long: stop unless it really shrinks.
+        if shorter @ shorter >= (1.0 - 1e-9) * (b @ b):
+            return a, b
+        b = shorter
 
 
 def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:

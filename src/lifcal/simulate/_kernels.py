@@ -112,7 +112,7 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, near, quads, balls, w
         wx = r[0, 0] * nx + r[0, 1] * ny + r[0, 2] * nz
         wy = r[1, 0] * nx + r[1, 1] * ny + r[1, 2] * nz
         wz = r[2, 0] * nx + r[2, 1] * ny + r[2, 2] * nz
-        hit_u = math.atan2(wx, wz) / (2.0 * math.pi) + 0.5
+        hit_u = math.atan2(wx, -wz) / (2.0 * math.pi) + 0.5
         hit_v = math.asin(min(max(wy, -1.0), 1.0)) / math.pi + 0.5
     return hit, best, hit_u, hit_v
 

@@ -95,8 +95,9 @@ class Optics:
 
     @property
     def field_of_view_rad(self) -> float:
-        """Full angle across the shorter side of the image."""
-        return 2.0 * math.atan(0.5 * min(self.camera.image_size) / self.camera.array.focal_px)
+        """Full angle across the image: of the square that has the image's area."""
+        width, height = self.camera.image_size
+        return 2.0 * math.atan(0.5 * math.sqrt(width * height) / self.camera.array.focal_px)
 
     def stopped_down(self, micro_fraction: float) -> Optics:
         """Return the same camera with the micro apertures' radius multiplied."""

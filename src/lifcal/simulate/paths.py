@@ -141,7 +141,7 @@ def _drift(rng: np.random.Generator, times: FloatArray) -> FloatArray:
 
 
 def _look_back(offsets: FloatArray) -> FloatArray:
-    """Return the rotations (n, 3, 3) that look from each offset at what the nominal camera looks at.
+    """Return the rotations (n, 3, 3) that look from each offset at what the nominal one looks at.
 
     Offsets are in stand-offs, so the point looked at is (0, 0, 1). There is no roll.
     """

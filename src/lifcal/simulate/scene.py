@@ -65,6 +65,8 @@ class Quad:
 class Ball:
     """A textured sphere; the texture's columns run round the world y axis, its rows down it.
 
+    The middle column faces the nominal camera (-z), so the first and the last meet at the back.
+
     Parameters
     ----------
     center_world_mm : (3,) float64

@@ -33,7 +33,7 @@ from lifcal.imaging.files import write_float_tiff, write_png
 from lifcal.imaging.markers import DICTIONARY
 from lifcal.simulate.cameras import CAMERAS, build_camera
 from lifcal.simulate.optics import Optics
-from lifcal.simulate.paths import build_path, stand_off_mm
+from lifcal.simulate.paths import build_path, compute_standoff_mm
 from lifcal.simulate.render import PackedScene, PinholeView, Renderer
 from lifcal.simulate.scene import Scene
 from lifcal.simulate.scenes import build_scene
@@ -133,6 +133,12 @@ class Simulation:
         illumination = optics.apertures.compute_illumination(0.0, optics.focal_planes_v)
         self._gain = np.float32(1.0 / float(np.max(illumination)))
 
+    def warm_up(self) -> None:
+        """Compile or load the kernels, on a few pixels."""
+        pose = self.trajectory.world_from_cam[0].inverse()
+        self._renderer.render_raw(self._packed, pose, 0, window=(0, 0, 2, 2))
+        self._renderer.render_pinhole(self._packed, pose, 2.0 / min(self.optics.camera.image_size))
+
     def render_white(self) -> ImageArray:
         """Return the white image."""
         renderer = Renderer(self.optics, _WHITE_RAYS)
@@ -162,7 +168,7 @@ def _choose_scale(scene: Scene, optics: Optics, options: SimulationOptions) -> f
     if options.scene_scale is not None:
         return options.scene_scale
     near, far = CAMERAS[options.camera].working_range_mm
-    distance = stand_off_mm(scene, optics.field_of_view_rad)
+    distance = compute_standoff_mm(scene, optics.field_of_view_rad)
     if near <= distance <= far:
         return 1.0
     # Two digits are enough, and easier to read in a caption.

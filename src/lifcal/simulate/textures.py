@@ -1,9 +1,9 @@
-"""Printed surfaces made of random numbers: rich in detail at every scale, and nowhere twice the same.
+"""Printed surfaces made of random numbers: rich in detail at every scale, nowhere twice the same.
 
 Every maker takes a generator, a size in mm and a texel size in mm, draws its numbers from the
-generator alone, and returns a `Texture` whose columns span the width. Inside, a surface is a field of
-noise ("level", zero mean, unit variance) and a map of regions; each region turns levels into colours
-by a ramp of its own.
+generator alone, and returns a `Texture` whose columns span the width. Inside, a surface is a field
+of noise ("level", zero mean, unit variance) and a map of regions; each region turns levels into
+colours by a ramp of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, ndimage
+from scipy import fft
 
 from lifcal.arrays import Float32Array, FloatArray
 from lifcal.errors import InputError
@@ -120,7 +120,7 @@ def make_wood(rng: np.random.Generator, size_mm: tuple[float, float], texel_mm: 
 
 
 def make_page(rng: np.random.Generator, size_mm: tuple[float, float], texel_mm: float) -> Texture:
-    """Make a page of lines of irregular blobs, as text seen from afar. Parameters as in `make_noise`."""
+    """Make a page of text-like lines of irregular blobs. Parameters as in `make_noise`."""
     shape = _texture_shape(size_mm, texel_mm)
     level, blobs = _noise_and_specks(rng, shape, texel_mm, 8.0 * texel_mm)
     ink = np.zeros(shape, dtype=np.bool_)
@@ -158,7 +158,7 @@ def make_brick(rng: np.random.Generator, size_mm: tuple[float, float], texel_mm:
 
 
 def make_poster(rng: np.random.Generator, size_mm: tuple[float, float], texel_mm: float) -> Texture:
-    """Make bars, discs and rectangles of many colours under noise. Parameters as in `make_noise`."""
+    """Make bars, discs and boxes of many colours under noise. Parameters as in `make_noise`."""
     shape = _texture_shape(size_mm, texel_mm)
     level = _noise(rng, shape, texel_mm)
     regions = np.zeros(shape, dtype=np.uint8)
@@ -228,8 +228,9 @@ def print_markers(texture: Texture, prints: Sequence[MarkerPrint]) -> Texture:
         bottom, right = item.row + side + margin, item.col + side + margin
         if top < 0 or left < 0 or bottom > albedo.shape[0] or right > albedo.shape[1]:
             raise InputError(
-                f"marker {item.id} with its margin covers rows {top} to {bottom} and columns {left} "
-                f"to {right}, but the texture has {albedo.shape[0]} rows and {albedo.shape[1]} columns"
+                f"marker {item.id} with its margin covers rows {top} to {bottom} and columns "
+                f"{left} to {right}, but the texture has {albedo.shape[0]} rows and "
+                f"{albedo.shape[1]} columns. Move it, or make the texture larger."
             )
         albedo[top:bottom, left:right] = MARKER_WHITE
         drawn = np.where(draw_marker(item.id, item.cell_texels) > 127, MARKER_WHITE, MARKER_BLACK)
@@ -255,7 +256,7 @@ def _white_spectrum(
 
 
 def _frequencies(shape: tuple[int, int], texel_mm: float) -> tuple[Float32Array, Float32Array]:
-    """Return the squared frequencies down the rows (r, 1) and along the columns (1, c), in mm^-2."""
+    """Return the squared frequencies down the rows (r, 1) and along the columns (1, c), 1/mm^2."""
     down = fft.fftfreq(shape[0], d=texel_mm).astype(np.float32)[:, None] ** 2
     along = fft.rfftfreq(shape[1], d=texel_mm).astype(np.float32)[None, :] ** 2
     return down, along
@@ -324,11 +325,25 @@ def _patches(
     coarse_shape = (shape[0] // _REGION_SHRINK + 2, shape[1] // _REGION_SHRINK + 2)
     coarse = _noise(rng, coarse_shape, texel_mm * _REGION_SHRINK)
     edges = np.quantile(coarse, np.linspace(0.0, 1.0, n_regions + 1)[1:-1])
-    fine = ndimage.zoom(coarse, _REGION_SHRINK, order=1)[: shape[0], : shape[1]]
+    fine = _enlarge(coarse)[: shape[0], : shape[1]]
     regions = np.zeros(shape, dtype=np.uint8)
     for edge in edges:
         regions += fine > edge
     return regions
+
+
+def _enlarge(coarse: Float32Array) -> Float32Array:
+    """Interpolate between rows and between columns, `_REGION_SHRINK` for one."""
+    rows, cols = (np.array(coarse.shape) - 1) * _REGION_SHRINK
+    tall = np.empty((rows, coarse.shape[1]), dtype=np.float32)
+    fine = np.empty((rows, cols), dtype=np.float32)
+    weights = (np.arange(_REGION_SHRINK) / _REGION_SHRINK).astype(np.float32)
+    for step, weight in enumerate(weights):
+        tall[step::_REGION_SHRINK] = coarse[:-1] + weight * (coarse[1:] - coarse[:-1])
+    slope = np.diff(tall, axis=1)
+    for step, weight in enumerate(weights):
+        fine[:, step::_REGION_SHRINK] = tall[:, :-1] + weight * slope
+    return fine
 
 
 def _set_words(
@@ -381,8 +396,8 @@ def _colour(
 ) -> Texture:
     """Turn levels into colours, by the ramp of the region. Overwrites `level`.
 
-    Brightness rises along a ramp, so that the contrast of the level is there in grey as well; the hue
-    turns along it. Without `hue_rad` the hue is random.
+    Brightness rises along a ramp, so that the contrast of the level is there in grey as well; the
+    hue turns along it. Without `hue_rad` the hue is random.
     """
     table = np.zeros((len(ramps), 256, 4), dtype=np.uint8)
     position = np.linspace(0.0, 1.0, 256)[:, None]

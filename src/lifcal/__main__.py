@@ -1,0 +1,3 @@
+from lifcal.cli import main
+
+main()

@@ -1,0 +1,112 @@
+"""What all verbs share: where text goes, how errors end, progress bars.
+
+Results go to standard output; progress and errors go to standard error.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from lifcal.errors import InputError, LifcalError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EXIT_ERROR = 1
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+
+_traces = False
+
+
+def show_traces(value: bool) -> None:
+    """Choose whether known errors show their trace too."""
+    global _traces  # noqa: PLW0603
+    _traces = value
+
+
+@functools.cache
+def output() -> Console:
+    """Return the console for results."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+@functools.cache
+def messages() -> Console:
+    """Return the console for progress and errors."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def make_progress() -> Progress:
+    """Return a progress bar with count, elapsed and remaining time."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=messages(),
+    )
+
+
+def say_error(message: str) -> None:
+    """Print one line to standard error, uncut and uncolored beyond its first word."""
+    print(f"lifcal: error: {' '.join(message.split())}", file=sys.stderr)
+
+
+def verb(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a command the house's ends: 0 done, 1 known error, 130 interrupted, 70 a bug."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except LifcalError as error:
+            if _traces:
+                traceback.print_exc()
+            say_error(str(error))
+            raise SystemExit(EXIT_ERROR) from None
+        except MemoryError:
+            say_error("out of memory: choose smaller images or fewer frames")
+            raise SystemExit(EXIT_ERROR) from None
+        except KeyboardInterrupt:
+            print("lifcal: interrupted: the same command goes on from here", file=sys.stderr)
+            raise SystemExit(EXIT_INTERRUPTED) from None
+        except BrokenPipeError:
+            raise SystemExit(EXIT_ERROR) from None
+        except Exception:
+            traceback.print_exc()
+            say_error("this is a bug in lifcal: please report it with the lines above")
+            raise SystemExit(EXIT_BUG) from None
+
+    return run
+
+
+def parse_image_size(text: str) -> tuple[int, int]:
+    """Read WIDTHxHEIGHT."""
+    width, _, height = text.lower().partition("x")
+    if not (width.strip().isdecimal() and height.strip().isdecimal()):
+        raise InputError(f"image size {text!r} is not WIDTHxHEIGHT, for example 2048x2048")
+    return int(width), int(height)

@@ -1,0 +1,57 @@
+"""The `lifcal` command."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from lifcal import __version__
+from lifcal.cli import _console
+from lifcal.cli.camera import camera_app
+from lifcal.cli.demo import demo
+from lifcal.cli.simulate import simulate
+
+app = typer.Typer(
+    name="lifcal",
+    help="Calibration, depth and simulation for micro-lens-array light field cameras.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"lifcal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the whole trace of an error.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    """Calibration, depth and simulation for micro-lens-array light field cameras."""
+    del version
+    _console.show_traces(debug)
+
+
+app.command("demo")(demo)
+app.command("simulate")(simulate)
+app.add_typer(camera_app, name="camera")
+
+
+def main() -> None:
+    """Run the command line."""
+    arguments = sys.argv[1:]
+    if "--debug" in arguments:  # wherever it stands
+        arguments = ["--debug", *(word for word in arguments if word != "--debug")]
+    app(args=arguments, prog_name="lifcal")

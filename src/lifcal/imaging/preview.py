@@ -1,0 +1,95 @@
+"""Pictures for people: false color with a scale, labels, panels side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import FloatArray
+
+ColorImage = npt.NDArray[np.uint8]
+_INK = (32, 32, 32)
+_PAPER = 255
+_NO_VALUE = (205, 205, 205)
+
+
+def colorize(values: npt.NDArray[np.floating], low: float, high: float) -> ColorImage:
+    """Return values as colors, blue at `low` to red at `high`; NaN is gray.
+
+    Parameters
+    ----------
+    values : (height, width) float
+    """
+    known = np.isfinite(values)
+    scaled = np.zeros(values.shape)
+    scaled[known] = (values[known] - low) / max(high - low, 1e-12)
+    gray = np.clip(np.rint(255.0 * scaled), 0, 255).astype(np.uint8)
+    colors: ColorImage = cv2.applyColorMap(gray, cv2.COLORMAP_TURBO)[:, :, ::-1].copy()
+    colors[~known] = _NO_VALUE
+    return colors
+
+
+def fit(image: npt.NDArray[np.uint8], width: int, height: int, *, smooth: bool = True) -> ColorImage:
+    """Return a gray or color image resized to width x height, in color."""
+    color = image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
+    shrinks = image.shape[1] > width
+    how = cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC if smooth else cv2.INTER_NEAREST
+    resized: ColorImage = cv2.resize(np.ascontiguousarray(color), (width, height), interpolation=how)
+    return resized
+
+
+def draw_rings(
+    image: ColorImage, points_px: FloatArray, color: tuple[int, int, int], radius_px: int = 7
+) -> None:
+    """Draw circles, placed to a sixteenth of a pixel, into `image`."""
+    for x, y in np.rint(points_px * 16.0).astype(int):
+        cv2.circle(image, (int(x), int(y)), radius_px * 16, color, 2, cv2.LINE_AA, shift=4)
+
+
+def color_bar(
+    low: float, high: float, unit: str, width: int, height: int, *, n_ticks: int = 5
+) -> ColorImage:
+    """Return a vertical scale for `colorize`, `high` on top."""
+    bar = np.full((height, width, 3), _PAPER, np.uint8)
+    margin, thick = 14, 18
+    ramp = np.linspace(high, low, height - 2 * margin)[:, None].repeat(thick, axis=1)
+    bar[margin : height - margin, 4 : 4 + thick] = colorize(ramp, low, high)
+    for i in range(n_ticks):
+        share = i / (n_ticks - 1)
+        y = int(margin + share * (height - 2 * margin))
+        _write(bar, f"{high + share * (low - high):.0f} {unit}", (8 + thick, y + 4), 0.4)
+    return bar
+
+
+def panel(image: ColorImage, caption: str) -> ColorImage:
+    """Return the image with a caption on a strip above it."""
+    strip = np.full((30, image.shape[1], 3), _PAPER, np.uint8)
+    _write(strip, caption, (4, 20), 0.5)
+    return np.vstack([strip, image])
+
+
+def tile(rows: Sequence[Sequence[ColorImage]], gap: int = 12) -> ColorImage:
+    """Return panels in rows, on white."""
+    lines = []
+    for row in rows:
+        height = max(image.shape[0] for image in row)
+        pieces = [np.full((height, gap, 3), _PAPER, np.uint8)]
+        for image in row:
+            piece = np.full((height, image.shape[1] + gap, 3), _PAPER, np.uint8)
+            piece[: image.shape[0], : image.shape[1]] = image
+            pieces.append(piece)
+        lines.append(np.hstack(pieces))
+    width = max(line.shape[1] for line in lines)
+    page = [np.full((gap, width, 3), _PAPER, np.uint8)]
+    for line in lines:
+        block = np.full((line.shape[0] + gap, width, 3), _PAPER, np.uint8)
+        block[: line.shape[0], : line.shape[1]] = line
+        page.append(block)
+    return np.vstack(page)
+
+
+def _write(image: ColorImage, text: str, place: tuple[int, int], size: float) -> None:
+    cv2.putText(image, text, place, cv2.FONT_HERSHEY_SIMPLEX, size, _INK, 1, cv2.LINE_AA)

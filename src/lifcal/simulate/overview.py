@@ -1,0 +1,97 @@
+"""One picture that shows a simulated frame: raw, close up, what a pinhole sees, and depth."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.imaging import preview
+from lifcal.simulate.sequence import SimulatedFrame, Simulation, to_8_bit
+
+_PANEL_WIDTH = 560
+_ZOOM = 7
+
+
+def draw_overview(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[np.uint8]:
+    """Return the picture, red-green-blue.
+
+    The close-up is around a scene point; rings mark where the camera model puts that point in every
+    micro image that sees it.
+    """
+    camera = simulation.optics.camera
+    raw = frame.raw if frame.raw.dtype == np.uint8 else (frame.raw >> 8).astype(np.uint8)
+    width, height = camera.image_size
+    panel_height = round(_PANEL_WIDTH * height / width)
+
+    point_cam_mm = _pick_point(simulation, frame)
+    seen = camera.project_all(point_cam_mm[None, :])
+    size = np.array([_PANEL_WIDTH, panel_height]) // _ZOOM
+    middle = camera.virtual_from_cam(point_cam_mm[None, :])[0, :2]
+    corner = np.clip(np.rint(middle - size / 2), 0, np.array([width, height]) - size).astype(int)
+    crop = raw[corner[1] : corner[1] + size[1], corner[0] : corner[0] + size[0]]
+    close_up = preview.fit(crop, size[0] * _ZOOM, size[1] * _ZOOM, smooth=False)
+    close_up = preview.fit(close_up, _PANEL_WIDTH, panel_height)
+    places = (seen.points_raw_px - corner + 0.5) * (_PANEL_WIDTH / size[0]) - 0.5
+    preview.draw_rings(close_up, places, (235, 60, 50))
+
+    depth = frame.view.depth_mm
+    low, high = np.nanpercentile(depth, [1, 99])
+    bar = preview.color_bar(low, high, "mm", 110, panel_height)
+    depth_panel = preview.fit(preview.colorize(depth, low, high), _PANEL_WIDTH, panel_height)
+    n_lenses = len(seen.lens_indices)
+    return preview.tile(
+        [
+            [
+                preview.panel(
+                    preview.fit(raw, _PANEL_WIDTH, panel_height),
+                    f"raw frame, {width} x {height} px, {len(camera.grid)} micro lenses",
+                ),
+                preview.panel(
+                    close_up,
+                    f"close up: one scene point in {n_lenses} micro images (model: red)",
+                ),
+            ],
+            [
+                preview.panel(
+                    preview.fit(_display(frame.view.color), _PANEL_WIDTH, panel_height),
+                    "truth: pinhole view",
+                ),
+                np.hstack([preview.panel(depth_panel, "truth: metric depth"), _pad_top(bar)]),
+            ],
+        ]
+    )
+
+
+def _pick_point(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[np.float64]:
+    """Return a point that a person can recognise: the visible marker corner nearest to the middle.
+
+    Without one, the nearest surface in the middle of the view.
+    """
+    view = frame.view
+    height, width = view.depth_mm.shape
+    middle = np.array([width, height]) / 2
+    best, best_distance = None, 0.35 * min(width, height)
+    for marker in simulation.scene.markers:
+        for corner in frame.world_from_cam.inverse().apply(marker.corners_world_mm):
+            place = view.focal_px * corner[:2] / corner[2] + view.principal_point_px
+            col, row = np.rint(place).astype(int)
+            distance = float(np.linalg.norm(place - middle))
+            if distance < best_distance and abs(view.depth_mm[row, col] / corner[2] - 1) < 0.02:
+                best, best_distance = corner, distance
+    if best is not None:
+        return np.asarray(best)
+    rows, cols = slice(height // 4, 3 * height // 4), slice(width // 4, 3 * width // 4)
+    part = np.where(np.isfinite(view.depth_mm[rows, cols]), view.depth_mm[rows, cols], np.inf)
+    row, col = np.unravel_index(np.argmin(part), part.shape)
+    pixel = np.array([col + cols.start, row + rows.start], np.float64)
+    depth = float(part[row, col])
+    return np.array([*((pixel - view.principal_point_px) * depth / view.focal_px), depth])
+
+
+def _display(color: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    """Return linear color as a screen wants it."""
+    return to_8_bit(np.clip(color, 0.0, 1.0) ** np.float32(1 / 2.2))
+
+
+def _pad_top(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    return np.vstack([np.full((30, image.shape[1], 3), 255, np.uint8), image])

@@ -1,0 +1,167 @@
+import numpy as np
+import pytest
+
+from lifcal.camera import Lattice, MicroLensGrid
+from lifcal.errors import ConfigError, InputError
+
+LAYOUTS = ["hexagonal-rows", "hexagonal-columns", "square"]
+SIZE = (400, 300)
+
+
+def make_grid(layout, **options):
+    lattice = Lattice.regular(layout, 17.3, (201.2, 149.6), n_types=3, **options)
+    return MicroLensGrid.from_lattice(lattice, SIZE)
+
+
+@pytest.fixture(params=[*LAYOUTS, "sheared", "explicit"])
+def grid(request, rng):
+    if request.param == "sheared":
+        return make_grid("hexagonal-rows", rotation_rad=0.3, aspect=1.02, shear=0.01)
+    if request.param == "explicit":
+        whole = make_grid("square", rotation_rad=0.1)
+        keep = rng.uniform(size=len(whole)) > 0.3  # dirty lenses: holes of several pitches
+        centers = whole.centers_raw_px[keep] + rng.normal(scale=0.3, size=(keep.sum(), 2))
+        return MicroLensGrid.from_centers(
+            centers, SIZE, radius_px=8.0, lens_types=whole.lens_types[keep]
+        )
+    return make_grid(request.param, rotation_rad=-0.02)
+
+
+@pytest.mark.parametrize(
+    ("layout", "n_neighbors"), list(zip(LAYOUTS, [6, 6, 4], strict=True))
+)
+def test_neighbors_are_at_the_pitch_and_of_other_types(layout, n_neighbors):
+    grid = make_grid(layout, rotation_rad=0.05)
+    middle = int(grid.nearest([[200.0, 150.0]])[0])
+    found = grid.neighbors([middle]).of(0)
+    assert len(found) == n_neighbors
+    distances = np.linalg.norm(grid.centers_raw_px[found] - grid.centers_raw_px[middle], axis=1)
+    np.testing.assert_allclose(distances, 17.3, rtol=1e-12)
+    assert (grid.lens_types[found] != grid.lens_types[middle]).all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rotation", [0.0, 0.2, -0.4])
+def test_lattice_describes_itself(layout, rotation):
+    lattice = Lattice.regular(layout, 17.3, (0, 0), rotation_rad=rotation)
+    assert lattice.pitch_px == pytest.approx(17.3)
+    assert lattice.layout == layout.split("-")[0]
+    period = np.pi / 2 if layout == "square" else np.pi / 3
+    base = np.pi / 6 if layout == "hexagonal-columns" else 0.0
+    difference = (lattice.rotation_rad - rotation - base) / period
+    assert difference == pytest.approx(round(difference), abs=1e-9)
+    assert -period / 2 < lattice.rotation_rad <= period / 2 + 1e-12
+
+
+def test_a_long_basis_of_the_same_lattice_has_the_same_pitch():
+    short = Lattice.regular("hexagonal-rows", 20.0, (0, 0))
+    a, b = short.basis_px
+    skewed = Lattice(np.zeros(2), np.array([a + 1 * b, a + 2 * b]))
+    assert skewed.pitch_px == pytest.approx(20.0)
+    assert skewed.layout == "hexagonal"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_three_types_are_equally_many(layout):
+    counts = np.bincount(make_grid(layout).lens_types, minlength=3)
+    assert counts.min() > 0.9 * counts.max()  # a row at the rim may be of one type
+
+
+def test_aspect_and_shear():
+    lattice = Lattice.regular("square", 10.0, (0, 0), aspect=1.1, shear=0.05)
+    np.testing.assert_allclose(lattice.basis_px, [[10.0, 0.0], [0.55, 11.0]])
+
+
+def test_every_lens_that_touches_the_image_is_there():
+    grid = make_grid("hexagonal-rows", rotation_rad=0.3)
+    q, r = np.mgrid[-60:60, -60:60]
+    centers = grid.lattice.centers(np.stack([q.ravel(), r.ravel()], axis=1))
+    outside = np.maximum(np.maximum(-0.5 - centers, centers - [399.5, 299.5]), 0.0)
+    assert len(grid) == (outside.max(axis=1) <= grid.radius_px).sum()
+
+
+def test_nearest_is_the_nearest(grid, rng):
+    points = rng.uniform([-60, -60], [460, 360], (2000, 2))
+    distances = np.linalg.norm(points[:, None] - grid.centers_raw_px[None], axis=2)
+    np.testing.assert_array_equal(grid.nearest(points), distances.argmin(axis=1))
+    assert grid.nearest([[np.nan, 1.0]])[0] == -1
+    assert grid.nearest([[1e7, 1e7]])[0] >= 0
+
+
+def test_seeing_is_every_lens_whose_image_is_inside(grid, rng):
+    points = np.column_stack([rng.uniform([-20, -20], [420, 320], (300, 2)), rng.uniform(1, 7, 300)])
+    points[::3, 2] *= -1.0
+    found = grid.seeing(points)
+    for i, (x, y, u) in enumerate(points):
+        images = grid.centers_raw_px + ([x, y] - grid.centers_raw_px) / u
+        near = np.linalg.norm(images - grid.centers_raw_px, axis=1)
+        clear = np.abs(near - grid.radius_px) > 1e-9
+        seen = np.flatnonzero((near <= grid.radius_px) & clear)
+        np.testing.assert_array_equal(np.intersect1d(found.of(i), np.flatnonzero(clear)), seen)
+        assert (np.diff(found.of(i)) > 0).all()
+    np.testing.assert_array_equal(found.owners(), np.repeat(np.arange(300), np.diff(found.offsets)))
+    assert len(grid.seeing([[np.nan, 0.0, 3.0]]).indices) == 0
+
+
+def test_pixels_and_labels_agree(grid):
+    labels = grid.label_image()
+    assert labels.shape == (300, 400)
+    for lens in (0, len(grid) // 2, len(grid) - 1):
+        pixels = grid.pixels(lens)
+        distances = np.linalg.norm(pixels - grid.centers_raw_px[lens], axis=1)
+        assert (distances <= grid.radius_px).all()
+        mine = labels[pixels[:, 1], pixels[:, 0]] == lens
+        nearest = grid.nearest(pixels.astype(float)) == lens
+        np.testing.assert_array_equal(mine, nearest)
+    rows, cols = np.nonzero(labels >= 0)
+    distances = np.linalg.norm(np.stack([cols, rows], 1) - grid.centers_raw_px[labels[rows, cols]], axis=1)
+    assert distances.max() <= grid.radius_px
+
+
+def test_pixels_stay_in_the_image():
+    grid = MicroLensGrid.from_centers([[0.2, 0.1], [9.0, 9.0]], (10, 10), radius_px=2.0)
+    expected = [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [0, 2]]
+    near = [(x - 0.2) ** 2 + (y - 0.1) ** 2 <= 4.0 for x, y in [*expected, [1, 2]]]
+    assert near == [True] * 6 + [False]
+    assert grid.pixels(0).tolist() == expected
+    assert grid.pixels(1).max() == 9
+
+
+def test_pitch_of_an_explicit_grid():
+    whole = make_grid("hexagonal-rows")
+    grid = MicroLensGrid.from_centers(whole.centers_raw_px, SIZE, radius_px=8.0)
+    assert grid.pitch_px == pytest.approx(17.3)
+    assert grid.lattice is None
+    assert grid.n_types == 1
+
+
+def test_arrays_cannot_be_changed(grid):
+    with pytest.raises(ValueError, match="read-only"):
+        grid.centers_raw_px[0, 0] = 1.0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Lattice.regular("hexagon", 20, (0, 0)), "unknown grid layout"),
+        (lambda: Lattice.regular("square", 0.5, (0, 0)), "pitch_px is 0.5"),
+        (lambda: Lattice.regular("square", 20, (0, 0), n_types=4), "n_types is 4"),
+        (lambda: Lattice(np.zeros(2), np.array([[20.0, 0.0], [40.0, 0.01]])), "nearly parallel"),
+        (lambda: MicroLensGrid.from_centers([[1.0, 1.0]], (0, 5), radius_px=5), "image_size is 0"),
+        (lambda: MicroLensGrid.from_centers([[1.0, 1.0]], (5, 5), radius_px=0), "radius_px is 0"),
+        (lambda: MicroLensGrid.from_centers(np.empty((0, 2)), (5, 5), radius_px=5), "no micro image"),
+        (
+            lambda: MicroLensGrid.from_centers([[1.0, 1.0]], (5, 5), radius_px=5, lens_types=[5]),
+            "6 types",
+        ),
+        (
+            lambda: MicroLensGrid.from_centers(
+                [[1.0, 1.0]], (5, 5), radius_px=5, lens_types=[0, 1]
+            ),
+            "2 lens types for 1 centers",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(call, message):
+    with pytest.raises((InputError, ConfigError), match=message):
+        call()

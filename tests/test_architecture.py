@@ -1,0 +1,68 @@
+"""The order of the rooms, and the doors to other libraries, as data; the imports must obey."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "lifcal"
+
+# Bottom to top: a room may use those before it.
+ROOMS = ["errors", "arrays", "files", "geometry", "camera", "imaging", "simulate", "cli"]
+
+# Which rooms may import a library.
+DOORS = {
+    "cv2": {"imaging"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+    "defusedxml": {"camera"},
+    "numba": {"camera", "simulate"},
+}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports_of(text: str) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            assert node.module is not None
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def breaches(room: str, text: str) -> list[str]:
+    found = []
+    for name in imports_of(text):
+        first, *rest = name.split(".")
+        if first == "lifcal" and rest and rest[0] in ROOMS:
+            if room in ROOMS and ROOMS.index(rest[0]) > ROOMS.index(room):
+                found.append(f"{room} uses {rest[0]}, which is above it")
+        elif first in DOORS and room not in DOORS[first]:
+            found.append(f"{room} imports {first}, whose door is {sorted(DOORS[first])}")
+    return found
+
+
+MODULES = sorted(
+    path for path in SOURCE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")
+)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_rooms_use_only_what_is_below(path):
+    assert breaches(room_of(path), path.read_text(encoding="utf-8")) == []
+
+
+def test_every_room_is_listed():
+    assert {room_of(path) for path in MODULES} == set(ROOMS)
+
+
+def test_the_walker_can_fail():
+    assert breaches("camera", "from lifcal.simulate import Optics")
+    assert breaches("camera", "def f():\n    import cv2")
+    assert not breaches("simulate", "from lifcal.camera import PlenopticCamera")
