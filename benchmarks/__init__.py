@@ -1,0 +1,1 @@
+"""Figures of merit, measured: `python -m benchmarks` prints them and writes benchmarks/results.json."""

@@ -1,5 +1,3 @@
-"""Fixtures for all rooms."""
-
 from __future__ import annotations
 
 import zlib
@@ -8,19 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real data beside the repository, which is not part of it."""
+    folder = REPOSITORY / ".." / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the real data are not here: ../shared/data")
+    return folder.resolve()
 
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    """Random numbers seeded from the test's own id."""
+    """A generator seeded by the test's own id: another test, another stream; the same every run."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
-
-
-@pytest.fixture
-def shared_data() -> Path:
-    """Real recordings beside the repository, never part of it."""
-    folder = REPOSITORY.parent / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip(f"no real data at {folder.name}")
-    return folder

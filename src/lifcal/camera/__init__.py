@@ -1,7 +1,16 @@
 """The camera model: parameters, projection, distortion, the micro-lens grid, the camera file."""
 
 from lifcal.camera.apertures import Apertures, compute_disc_overlap
-from lifcal.camera.camera_file import read_camera, read_grid, write_camera, write_grid
+from lifcal.camera.authors_xml import CameraModelFile, read_authors_xml, write_authors_xml
+from lifcal.camera.camera_file import (
+    grid_from_dict,
+    grid_to_dict,
+    read_camera,
+    read_grid,
+    write_camera,
+    write_grid,
+)
+from lifcal.camera.compote import CompoteIntrinsics, read_compote
 from lifcal.camera.distortion import (
     BrownDistortion,
     Distortion,
@@ -23,6 +32,8 @@ __all__ = [
     "PHYSICAL_PARAMETERS",
     "Apertures",
     "BrownDistortion",
+    "CameraModelFile",
+    "CompoteIntrinsics",
     "Distortion",
     "DivisionDistortion",
     "Groups",
@@ -36,9 +47,14 @@ __all__ = [
     "PlenopticCamera",
     "ProjectionJacobian",
     "compute_disc_overlap",
+    "grid_from_dict",
+    "grid_to_dict",
     "make_distortion",
+    "read_authors_xml",
     "read_camera",
+    "read_compote",
     "read_grid",
+    "write_authors_xml",
     "write_camera",
     "write_grid",
 ]

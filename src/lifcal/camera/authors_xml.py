@@ -121,8 +121,8 @@ def read_authors_xml(path: str | Path) -> CameraModelFile:
             f"{path}: node MicroLensCenterAdjustment is {shorten(repr(adjustment))}, "
             "needs true or false"
         )
-    if not pixel_size > 0.0:
-        raise DataError(f"{path}: node PixelSize is {pixel_size} mm, needs a positive number")
+    if not 0.0 < pixel_size < 1.0:
+        raise DataError(f"{path}: node PixelSize is {pixel_size} mm, needs 0 to 1 mm")
     s = pixel_size
     try:
         return CameraModelFile(
@@ -138,7 +138,7 @@ def read_authors_xml(path: str | Path) -> CameraModelFile:
             ),
             adjustment == "true",
         )
-    except (InputError, OverflowError) as error:
+    except InputError as error:
         raise DataError(f"{path}: {error}") from None
 
 

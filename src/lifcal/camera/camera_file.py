@@ -5,8 +5,8 @@ Letters are the paper's, each with value, sigma (null: not known) and unit. Dept
 checks that the two agree. Covariances are sigma_i sigma_j times `correlation`.
 
 Numbers are written so that reading gives back the same float (the pixel size, which changes its
-unit, to the last digit). A file of a newer minor version is read, keys that are not known are passed
-over; one of a newer major version is refused.
+unit, to the last digit). A file of a newer minor version is read, keys that are not known are
+passed over; one of a newer major version is refused.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ _AGREEMENT = 1e-6
 
 _MAX_TYPES = 3
 _MAX_PX = 1e6
+_MAX_SIGMA = 1e150
+"""Its square is still a number."""
 
 
 # Writing
@@ -411,8 +413,8 @@ def _value(quantity: _Node, unit: str) -> float:
 
 def _sigma(quantity: _Node) -> float:
     sigma = quantity.child("sigma")
-    if sigma.number() < 0.0:
-        raise sigma.wrong("a number that is not negative")
+    if not 0.0 <= sigma.number() <= _MAX_SIGMA:
+        raise sigma.wrong(f"a number from 0 to {_MAX_SIGMA:g}")
     return sigma.number()
 
 

@@ -6,14 +6,15 @@ Conventions, from six makers' files (R5, R29, R32, R42) and one R42 raw:
   `cx = W/2 - 0.5 + x`, `cy = H/2 - 0.5 - y` with pixel centers at integers. (Some readers leave out
   the half pixel.) A raw that was cut out of a larger one has its middle elsewhere: check the grid.
 - `diameter` is the pitch in px; `rotation` turns a hexagonal grid in rows counter-clockwise as the
-  image is seen. Files of column-wise cameras (R5) have rotation pi/2 and lens_base_* turned already:
-  only `rotation` is applied.
+  image is seen. Files of column-wise cameras (R5) have rotation pi/2 and lens_base_* turned
+  already: only `rotation` is applied.
 - `lens_base_x`, `lens_base_y`, `sub_grid_base` and the types' `offset` are in lens units, y up.
   `sub_grid_base` is a rectangle after which the types repeat, with one more lens of each type in
   its middle. It leaves two ways to label the three types, mirror images of each other, and the
-  signs in the files differ from camera to camera. On the R42 raw the lens of type i is at minus its
-  offset from the central lens: sharpness, and how it changes with virtual depth, follow the depth
-  ranges in this order only. Other cameras were not checked; `reverse_types` takes the other way.
+  signs in the files differ from camera to camera. On the one raw at hand, of an R42, the lens of
+  type i is at minus its offset from the central lens: sharpness, and how it changes with virtual
+  depth, follow the depth ranges in this order only. (Unless that raw is a mirror image, which
+  nothing in it tells.) Other cameras were not checked; `reverse_types` takes the other way.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from lifcal.camera._safe_xml import (
     parse_float,
     parse_xml,
     require_float,
+    require_node,
     shorten,
 )
 from lifcal.camera.grid import Lattice, MicroLensGrid, check_image_size
@@ -181,7 +183,7 @@ class RaytrixCalibration:
             if not np.array_equal(found, np.arange(count)) or ((periods @ step) % count).any():
                 continue
             if len(periods) or count == 2 or ((neighbors @ step) % count).all():
-                return rule
+                return rule[0], rule[1], rule[2]
         raise InputError("the offsets of the lens types are on no regular pattern of the grid")
 
 
@@ -284,7 +286,8 @@ def _k_matrix(path: Path, root: Element) -> tuple[tuple[float, ...], ...] | None
     rows = []
     for i in (1, 2, 3):
         name = f"k_matrix/row_{i}"
-        parts = [part.strip() for part in (root.findtext(name) or "").split(",")]
+        text = require_node(path, root, name).text or ""
+        parts = [part.strip() for part in text.split(",")]
         if len(parts) != 3:
             raise DataError(f"{path}: node {name} has {len(parts)} entries, needs 3")
         rows.append(tuple(parse_float(path, part, name) for part in parts))

@@ -1,0 +1,58 @@
+"""Run benchmarks: `python -m benchmarks [NAME ...] [--json FILE]`. Exit code 1 if a figure fails."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import camera, command_line, simulate
+from lifcal import __version__
+from lifcal.files import write_json
+
+BENCHMARKS = {"camera": camera.run, "simulate": simulate.run, "command-line": command_line.run}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results.json")
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f"unknown benchmark {', '.join(sorted(unknown))}")
+    console = Console()
+    table = Table(title=f"lifcal {__version__}")
+    for column in ("figure", "value", "unit", "tolerance", "holds"):
+        table.add_column(column, justify="right" if column in ("value", "tolerance") else "left")
+    figures = []
+    for name in arguments.names or BENCHMARKS:
+        with console.status(f"measuring {name}"):
+            figures += BENCHMARKS[name]()
+    for figure in figures:
+        sign = "<=" if figure.direction == "lower" else ">="
+        table.add_row(
+            figure.name,
+            f"{figure.value:.4g}",
+            figure.unit,
+            f"{sign} {figure.tolerance:g}",
+            "yes" if figure.holds else "[red]NO[/red]",
+        )
+    console.print(table)
+    write_json(
+        arguments.json,
+        {
+            "lifcal_version": __version__,
+            "machine": {"system": platform.platform(), "cores": os.cpu_count()},
+            "figures": [figure.as_dict() for figure in figures],
+        },
+    )
+    return 0 if all(figure.holds for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

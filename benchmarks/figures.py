@@ -1,0 +1,52 @@
+"""What a benchmark returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number.
+
+    Parameters
+    ----------
+    name : str
+    value : float
+    unit : str
+    direction : 'lower' or 'higher'
+        Which way is better.
+    tolerance : float
+        The value must not be worse than this.
+    """
+
+    name: str
+    value: float
+    unit: str
+    direction: Literal["lower", "higher"]
+    tolerance: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value is within its tolerance (NaN is not)."""
+        if self.direction == "lower":
+            return self.value <= self.tolerance
+        return self.value >= self.tolerance
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figure for JSON."""
+        return {**asdict(self), "holds": self.holds}
+
+
+def best_time_s(function: Callable[[], object], repeats: int = 5) -> float:
+    """Return the least wall time of several calls, after one that warms up."""
+    function()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)

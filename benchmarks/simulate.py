@@ -1,0 +1,72 @@
+"""The simulator: do its optics follow the camera model, how fast is it, how much memory it takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.figures import Figure, best_time_s
+from benchmarks.spots import measure_spots, rms
+from lifcal.simulate import PackedScene, Renderer, build_camera, build_path, build_scene
+
+
+def run() -> list[Figure]:
+    return [*_spots(), _render_time(), *_memory()]
+
+
+def _spots() -> list[Figure]:
+    optics = build_camera("r5-16mm")
+    rng = np.random.default_rng(0)
+    small = measure_spots(
+        optics.stopped_down(0.05), optics.focal_planes_v, rng, balls_per_depth=20
+    )
+    full = measure_spots(optics, optics.focal_planes_v, rng, balls_per_depth=20, reach=0.8)
+    sharp = np.abs(full.defocus) < 1e-9
+    blurred = full.where(~sharp)
+    predicted, found = blurred.predicted_px, blurred.outward_px()
+    slope = float(predicted @ found / (predicted @ predicted))
+    return [
+        Figure("balls, 5 % micro aperture, rms", rms(small.error_px), "px", "lower", 0.03),
+        Figure("balls, in focus, rms", rms(full.where(sharp).error_px), "px", "lower", 0.03),
+        Figure("balls, out of focus, rms before the predicted shift", rms(blurred.error_px), "px", "higher", 0.08),
+        Figure("balls, out of focus, rms after the predicted shift", rms(blurred.residual_px()), "px", "lower", 0.03),
+        Figure("balls, out of focus, |found / predicted shift - 1|", abs(slope - 1.0), "1", "lower", 0.1),
+    ]
+
+
+def _render_time() -> Figure:
+    optics = build_camera("r5-16mm")
+    renderer = Renderer(optics, 16)
+    scene = build_scene("desk", 1)
+    packed = PackedScene(scene)
+    pose = build_path("winding", scene, 1, 1, optics.field_of_view_rad)[0].inverse()
+    seconds = best_time_s(lambda: renderer.render_raw(packed, pose, 1), repeats=3)
+    return Figure("render 2048 x 2048 at 16 rays a pixel", seconds, "s", "lower", 8.0)
+
+
+def _memory() -> list[Figure]:
+    return [
+        Figure(f"peak memory of lifcal simulate, {camera}", _peak_gb(camera), "GB", "lower", limit)
+        for camera, limit in (("r5-16mm", 1.5), ("r25-12mm", 4.0))
+    ]
+
+
+def _peak_gb(camera: str) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        code = (
+            "import resource, subprocess, sys;"
+            "subprocess.run([sys.executable, '-m', 'lifcal', 'simulate', *sys.argv[1:]], check=True,"
+            " stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL);"
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        )
+        options = ["--camera", camera, "--frames", "2", "--rays", "4", "-o", str(Path(folder) / "out")]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *options], check=True, capture_output=True, text=True
+        )
+    return int(done.stdout) * 1024 / 1e9
+
+
