@@ -1,1 +1,1 @@
-"""Figures of merit, measured: `python -m benchmarks` prints them and writes benchmarks/results.json."""
+"""Figures of merit, measured: `python -m benchmarks` prints them, and writes JSON."""

@@ -1,4 +1,4 @@
-"""Run benchmarks: `python -m benchmarks [NAME ...] [--json FILE]`. Exit code 1 if a figure fails."""
+"""Run benchmarks: `python -m benchmarks [NAME ...] [--json FILE]`; exits 1 if a figure fails."""
 
 from __future__ import annotations
 

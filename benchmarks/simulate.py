@@ -1,4 +1,4 @@
-"""The simulator: do its optics follow the camera model, how fast is it, how much memory it takes."""
+"""The simulator: do its optics follow the model, how fast is it, how much memory does it take."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ def run() -> list[Figure]:
 def _spots() -> list[Figure]:
     optics = build_camera("r5-16mm")
     rng = np.random.default_rng(0)
-    small = measure_spots(
-        optics.stopped_down(0.05), optics.focal_planes_v, rng, balls_per_depth=20
-    )
+    small = measure_spots(optics.stopped_down(0.05), optics.focal_planes_v, rng, balls_per_depth=20)
     full = measure_spots(optics, optics.focal_planes_v, rng, balls_per_depth=20, reach=0.8)
     sharp = np.abs(full.defocus) < 1e-9
     blurred = full.where(~sharp)
@@ -32,9 +30,27 @@ def _spots() -> list[Figure]:
     return [
         Figure("balls, 5 % micro aperture, rms", rms(small.error_px), "px", "lower", 0.03),
         Figure("balls, in focus, rms", rms(full.where(sharp).error_px), "px", "lower", 0.03),
-        Figure("balls, out of focus, rms before the predicted shift", rms(blurred.error_px), "px", "higher", 0.08),
-        Figure("balls, out of focus, rms after the predicted shift", rms(blurred.residual_px()), "px", "lower", 0.03),
-        Figure("balls, out of focus, |found / predicted shift - 1|", abs(slope - 1.0), "1", "lower", 0.1),
+        Figure(
+            "balls, out of focus, rms before the predicted shift",
+            rms(blurred.error_px),
+            "px",
+            "higher",
+            0.08,
+        ),
+        Figure(
+            "balls, out of focus, rms after the predicted shift",
+            rms(blurred.residual_px()),
+            "px",
+            "lower",
+            0.03,
+        ),
+        Figure(
+            "balls, out of focus, |found / predicted shift - 1|",
+            abs(slope - 1.0),
+            "1",
+            "lower",
+            0.1,
+        ),
     ]
 
 
@@ -59,14 +75,21 @@ def _peak_gb(camera: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         code = (
             "import resource, subprocess, sys;"
-            "subprocess.run([sys.executable, '-m', 'lifcal', 'simulate', *sys.argv[1:]], check=True,"
-            " stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL);"
+            "subprocess.run([sys.executable, '-m', 'lifcal', 'simulate', *sys.argv[1:]],"
+            " check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL);"
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
         )
-        options = ["--camera", camera, "--frames", "2", "--rays", "4", "-o", str(Path(folder) / "out")]
+        options = [
+            "--camera",
+            camera,
+            "--frames",
+            "2",
+            "--rays",
+            "4",
+            "-o",
+            str(Path(folder) / "out"),
+        ]
         done = subprocess.run(
             [sys.executable, "-c", code, *options], check=True, capture_output=True, text=True
         )
     return int(done.stdout) * 1024 / 1e9
-
-

@@ -17,8 +17,8 @@ from lifcal.simulate import Ball, Optics, PackedScene, Renderer, Scene, Texture
 
 _WHITE = Texture(np.full((4, 4, 3), 255, np.uint8))
 _BALL_PX = 0.61
-"""Radius of a ball's image. A disc of this size has no first harmonic in the pixels' raster (first zero
-of the Bessel function J1 at 2 pi 0.61), so its centroid over pixels is not drawn to their centers."""
+"""Radius of a ball's image. A disc of this size has no first harmonic in the pixels' raster (first
+zero of the Bessel function J1 at 2 pi 0.61): its centroid is not drawn to the pixels' centers."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
-ImageArray: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
+ImageArray: TypeAlias = npt.NDArray[np.uint8 | np.uint16]
 
 
 def check_array(

@@ -16,7 +16,7 @@ class InputError(LifcalError, ValueError):
 
 
 class DataError(LifcalError):
-    """A file, or what is in it, is wrong. The message names the path, the place and what was found."""
+    """A file or what is in it is wrong. The message names path, place and what was found."""
 
 
 class ConfigError(LifcalError):

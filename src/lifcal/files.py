@@ -76,8 +76,8 @@ def read_json(path: Path, *, limit: int = 1 << 28) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise DataError(f"{path}: not valid JSON at {place}: {error.msg}") from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: not valid JSON: {error}") from None
+    except (ValueError, RecursionError) as error:  # not UTF-8, endless digits, endless nesting
+        raise DataError(f"{path}: not valid JSON: {str(error)[:100]}") from None
     if not isinstance(value, dict):
         raise DataError(f"{path}: holds a JSON {type(value).__name__}, needs an object")
     return value

@@ -12,7 +12,14 @@ KEPLERIAN = Apertures(3.0, 0.1, 18.2, 0.42)
 
 @pytest.mark.parametrize(
     ("a", "b", "distance"),
-    [(1.0, 1.0, 0.7), (1.0, 0.4, 0.8), (0.4, 1.0, 0.8), (1.0, 0.3, 0.2), (0.3, 1.0, 0.1), (2, 3, 4.9)],
+    [
+        (1.0, 1.0, 0.7),
+        (1.0, 0.4, 0.8),
+        (0.4, 1.0, 0.8),
+        (1.0, 0.3, 0.2),
+        (0.3, 1.0, 0.1),
+        (2, 3, 4.9),
+    ],
 )
 def test_overlap_against_dense_sampling(a, b, distance):
     area, centroid = compute_disc_overlap(a, b, distance)
@@ -26,7 +33,9 @@ def test_overlap_against_dense_sampling(a, b, distance):
 
 
 def test_overlap_at_the_borders():
-    area, centroid = compute_disc_overlap([1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.5, 2.0], [0.0, 2.0, 0.5, 1.0])
+    area, centroid = compute_disc_overlap(
+        [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.5, 2.0], [0.0, 2.0, 0.5, 1.0]
+    )
     np.testing.assert_allclose(area, [np.pi, 0.0, np.pi / 4, np.pi], atol=1e-12)
     np.testing.assert_allclose(centroid, [0.0, np.nan, 0.5, 0.0], atol=1e-12)
 
@@ -36,7 +45,7 @@ def test_overlap_at_the_borders():
     [(GALILEAN, (2.5, 3.1, 4.2), (2.4, 3.0, 5.0)), (KEPLERIAN, (-3.9,), (-3.0, -5.0))],
 )
 def test_spot_shift_against_traced_rays(apertures, planes, depths):
-    main, micro = apertures.disc_radii_mm(planes[0])
+    main, _ = apertures.disc_radii_mm(planes[0])
     for plane in planes:
         for depth in depths:
             for share in (0.0, 0.4, 0.8, 1.0):

@@ -27,9 +27,7 @@ def grid(request, rng):
     return make_grid(request.param, rotation_rad=-0.02)
 
 
-@pytest.mark.parametrize(
-    ("layout", "n_neighbors"), list(zip(LAYOUTS, [6, 6, 4], strict=True))
-)
+@pytest.mark.parametrize(("layout", "n_neighbors"), list(zip(LAYOUTS, [6, 6, 4], strict=True)))
 def test_neighbors_are_at_the_pitch_and_of_other_types(layout, n_neighbors):
     grid = make_grid(layout, rotation_rad=0.05)
     middle = int(grid.nearest([[200.0, 150.0]])[0])
@@ -89,7 +87,9 @@ def test_nearest_is_the_nearest(grid, rng):
 
 
 def test_seeing_is_every_lens_whose_image_is_inside(grid, rng):
-    points = np.column_stack([rng.uniform([-20, -20], [420, 320], (300, 2)), rng.uniform(1, 7, 300)])
+    points = np.column_stack(
+        [rng.uniform([-20, -20], [420, 320], (300, 2)), rng.uniform(1, 7, 300)]
+    )
     points[::3, 2] *= -1.0
     found = grid.seeing(points)
     for i, (x, y, u) in enumerate(points):
@@ -114,7 +114,9 @@ def test_pixels_and_labels_agree(grid):
         nearest = grid.nearest(pixels.astype(float)) == lens
         np.testing.assert_array_equal(mine, nearest)
     rows, cols = np.nonzero(labels >= 0)
-    distances = np.linalg.norm(np.stack([cols, rows], 1) - grid.centers_raw_px[labels[rows, cols]], axis=1)
+    distances = np.linalg.norm(
+        np.stack([cols, rows], 1) - grid.centers_raw_px[labels[rows, cols]], axis=1
+    )
     assert distances.max() <= grid.radius_px
 
 
@@ -149,7 +151,10 @@ def test_arrays_cannot_be_changed(grid):
         (lambda: Lattice(np.zeros(2), np.array([[20.0, 0.0], [40.0, 0.01]])), "nearly parallel"),
         (lambda: MicroLensGrid.from_centers([[1.0, 1.0]], (0, 5), radius_px=5), "image_size is 0"),
         (lambda: MicroLensGrid.from_centers([[1.0, 1.0]], (5, 5), radius_px=0), "radius_px is 0"),
-        (lambda: MicroLensGrid.from_centers(np.empty((0, 2)), (5, 5), radius_px=5), "no micro image"),
+        (
+            lambda: MicroLensGrid.from_centers(np.empty((0, 2)), (5, 5), radius_px=5),
+            "no micro image",
+        ),
         (
             lambda: MicroLensGrid.from_centers([[1.0, 1.0]], (5, 5), radius_px=5, lens_types=[5]),
             "6 types",

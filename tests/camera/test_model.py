@@ -59,7 +59,12 @@ def make_covariance(camera, rng):
     mixing = np.eye(10) + 0.4 * rng.normal(size=(10, 10))
     covariance = mixing @ mixing.T * np.outer(sizes, sizes)
     return PlenopticCamera(
-        camera.parameters, camera.pixel_size_mm, camera.grid, camera.distortion, "markers", covariance
+        camera.parameters,
+        camera.pixel_size_mm,
+        camera.grid,
+        camera.distortion,
+        "markers",
+        covariance,
     )
 
 
@@ -80,7 +85,9 @@ def test_covariance_goes_through_the_jacobian(rng):
     sigma = np.sqrt(np.diag(predicted))
     spread = np.cov((draws - camera.parameters.as_vector()).T)
     # 20000 draws know a variance to 1 %, a correlation to 0.007.
-    np.testing.assert_allclose(spread / np.outer(sigma, sigma), predicted / np.outer(sigma, sigma), atol=0.05)
+    np.testing.assert_allclose(
+        spread / np.outer(sigma, sigma), predicted / np.outer(sigma, sigma), atol=0.05
+    )
     sigmas = camera.sigmas()
     assert sigmas["f_L"] == pytest.approx(sigma[0])
     assert sigmas["F"] == pytest.approx(np.sqrt(camera.covariance[0, 0]))
@@ -110,9 +117,7 @@ def test_no_covariance_no_sigmas(rng):
 def test_wrong_covariance_is_refused(rng):
     camera = cases.make_camera("r5-16mm", "none", rng)
     with pytest.raises(InputError, match=r"covariance has shape \(4, 4\), needs \(5, 5\)"):
-        PlenopticCamera(
-            camera.parameters, 0.0055, camera.grid, covariance=np.eye(4)
-        )
+        PlenopticCamera(camera.parameters, 0.0055, camera.grid, covariance=np.eye(4))
     skew = np.eye(5)
     skew[0, 1] = 0.5
     with pytest.raises(InputError, match="not symmetric"):

@@ -185,7 +185,9 @@ def test_lens_centers_lie_on_the_line_to_the_principal_point(rng):
 def test_lenses_beyond_the_fold_have_no_answer():
     from lifcal.camera import BrownDistortion
 
-    grid = MicroLensGrid.from_centers([[1000.0, 1000.0], [1900.0, 1900.0]], (2000, 2000), radius_px=9)
+    grid = MicroLensGrid.from_centers(
+        [[1000.0, 1000.0], [1900.0, 1900.0]], (2000, 2000), radius_px=9
+    )
     camera = PlenopticCamera(
         PhysicalParameters(16.7, 15.9, 0.38, 1000.0, 1000.0),
         0.0055,

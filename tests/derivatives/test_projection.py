@@ -12,6 +12,7 @@ from tests.reference import paper_model
 EXACT = 1e-10
 THROUGH_STEP = 1e-6
 N_PAIRS = 8
+# ruff: noqa: B023 (each function is used up within its turn of the loop)
 
 
 @pytest.fixture(params=cases.DESIGNS)

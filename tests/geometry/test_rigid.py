@@ -22,7 +22,9 @@ def test_composition_reads_as_it_is_written(rng):
 def test_inverse(rng):
     transform = make_transform(rng)
     points = rng.normal(scale=1000, size=(20, 3))
-    np.testing.assert_allclose(transform.inverse().apply(transform.apply(points)), points, atol=1e-9)
+    np.testing.assert_allclose(
+        transform.inverse().apply(transform.apply(points)), points, atol=1e-9
+    )
 
 
 def test_quaternions(rng):

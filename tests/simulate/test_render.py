@@ -131,9 +131,7 @@ def test_pinhole_view_against_the_slow_twin(rng):
     slopes = (np.stack([cols, rows], 2).reshape(-1, 2) - view.principal_point_px) / view.focal_px
     directions = np.column_stack([slopes, np.ones(len(slopes))])
     world_from_cam = pose.inverse()
-    hits = cast_rays(
-        scene, world_from_cam.translation_mm, directions @ world_from_cam.rotation.T
-    )
+    hits = cast_rays(scene, world_from_cam.translation_mm, directions @ world_from_cam.rotation.T)
     expected = np.where(np.isfinite(hits.depth), hits.depth, np.nan)
     np.testing.assert_allclose(view.depth_mm.reshape(-1), expected, rtol=1e-6)
     assert 0.2 < np.isfinite(expected).mean() < 0.999
@@ -152,9 +150,7 @@ def test_pinhole_view_is_the_virtual_image(rng):
         1.0,
         1.0,
     )
-    view = Renderer(optics, 1).render_pinhole(
-        PackedScene(wall), RigidTransform.identity(), 1.0
-    )
+    view = Renderer(optics, 1).render_pinhole(PackedScene(wall), RigidTransform.identity(), 1.0)
     pixel = np.array([123.0, 311.0])
     depth = float(view.depth_mm[311, 123])
     u = float(optics.camera.virtual_depth_from_depth(depth))
@@ -195,7 +191,9 @@ def test_white_image_is_the_overlap_of_the_apertures():
 def test_small_main_aperture_takes_the_other_sampling(rng):
     """Stopped down far enough, rays are drawn on the main aperture; the light must not change."""
     base = build_camera("mini")
-    narrow = Optics(base.camera, 0.3 * base.main_radius_mm, base.micro_radius_mm, base.focal_planes_v)
+    narrow = Optics(
+        base.camera, 0.3 * base.main_radius_mm, base.micro_radius_mm, base.focal_planes_v
+    )
     main, micro = narrow.apertures.disc_radii_mm(narrow.focal_planes_v)
     assert (main < micro).any()
     white = PackedScene(Scene("white", (), (), (), np.ones(3), np.zeros(3), 1.0, 1.0))
@@ -251,9 +249,7 @@ def test_textures_are_seen_where_they_are(rng):
         light = view.luminance.astype(float)
         rows, cols = np.mgrid[: light.shape[0], : light.shape[1]]
         found = np.array([(light * cols).sum(), (light * rows).sum()]) / light.sum()
-        middle = np.array(
-            [(round(0.60 * size) + round(0.65 * size)) / 2, (lo + hi) / 2]
-        ) / size
+        middle = np.array([(round(0.60 * size) + round(0.65 * size)) / 2, (lo + hi) / 2]) / size
         point = wall.origin_world_mm[:2] + 600 * middle
         expected = view.focal_px * point / 600 + view.principal_point_px
         np.testing.assert_allclose(found, expected, atol=0.05)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numba import njit, prange
 
 NO_DISTORTION = 0
@@ -301,8 +300,8 @@ def nearest_center(centers, start, items, origin, shape, cell, x, y):
         return -1
     n_x = shape[0]
     n_y = shape[1]
-    ci = int(math.floor(min(max((x - origin[0]) / cell, -1e6), 1e6)))
-    cj = int(math.floor(min(max((y - origin[1]) / cell, -1e6), 1e6)))
+    ci = math.floor(min(max((x - origin[0]) / cell, -1e6), 1e6))
+    cj = math.floor(min(max((y - origin[1]) / cell, -1e6), 1e6))
     # Start at the ring that first touches the table.
     reach_x = max(-ci, ci - n_x + 1, 0)
     reach_y = max(-cj, cj - n_y + 1, 0)
@@ -347,8 +346,8 @@ def cell_range(position, reach, origin, cell, count):
     """Return the first and last cell along one axis that [position -+ reach] touches."""
     low = (position - reach - origin) / cell
     high = (position + reach - origin) / cell
-    first = int(math.floor(min(max(low, 0.0), 1e9)))
-    last = int(math.floor(min(max(high, -1.0), count - 1.0)))
+    first = math.floor(min(max(low, 0.0), 1e9))
+    last = math.floor(min(max(high, -1.0), count - 1.0))
     return first, last
 
 
@@ -410,21 +409,3 @@ def label_pixels(centers, start, items, origin, shape, cell, radius, labels):
                 dy = centers[lens, 1] - row
                 if dx * dx + dy * dy <= radius * radius:
                     labels[row, col] = lens
-
-
-def bucket_centers(centers, cell):
-    """Sort centers into cells of `cell` px: start, items, origin, shape.
-
-    Plain numpy: it runs once for each grid. Centres that are NaN are left out.
-    """
-    finite = np.flatnonzero(np.isfinite(centers).all(axis=1))
-    if finite.size == 0:
-        return np.zeros(2, np.int64), np.zeros(0, np.int64), np.zeros(2), np.ones(2, np.int64)
-    origin = centers[finite].min(axis=0)
-    cells = np.floor((centers[finite] - origin) / cell).astype(np.int64)
-    shape = cells.max(axis=0) + 1
-    flat = cells[:, 1] * shape[0] + cells[:, 0]
-    order = np.argsort(flat, kind="stable")
-    start = np.zeros(int(shape.prod()) + 1, np.int64)
-    np.cumsum(np.bincount(flat, minlength=int(shape.prod())), out=start[1:])
-    return start, finite[order], origin, shape

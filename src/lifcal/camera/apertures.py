@@ -1,8 +1,8 @@
 """Two apertures in a row: what of a micro lens is really used, and how that moves a blurred point.
 
 A sensor pixel at offset `m` from its micro-image center looks through the micro lens at the main
-lens. Of the micro aperture it uses the part from which the main aperture is seen: the overlap of two
-discs. See docs/camera-model.md, "Focus times vignetting".
+lens. Of the micro aperture it uses the part from which the main aperture is seen: the overlap of
+two discs. See docs/camera-model.md, "Focus times vignetting".
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def compute_disc_overlap(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the area that two discs share and where its centroid is.
 
-    The overlap is two circular segments on one chord. Their first moments about the chord cancel, so
-    the centroid is at `distance` times the share of disc b's segment.
+    The overlap is two circular segments on one chord. Their first moments about the chord cancel,
+    so the centroid is at `distance` times the share of disc b's segment.
 
     Parameters
     ----------

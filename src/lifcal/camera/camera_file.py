@@ -16,12 +16,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lifcal import __version__
 from lifcal.arrays import FloatArray
 from lifcal.camera._safe_xml import shorten
 from lifcal.camera.distortion import DISTORTION_MODELS, Distortion, make_distortion
@@ -164,11 +164,7 @@ def grid_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
 
 
 def _header(name: str) -> dict[str, Any]:
-    try:
-        version = metadata.version("lifcal")
-    except metadata.PackageNotFoundError:  # used from a source tree
-        version = "unknown"
-    return {"format": name, "format_version": FORMAT_VERSION, "lifcal_version": version}
+    return {"format": name, "format_version": FORMAT_VERSION, "lifcal_version": __version__}
 
 
 def _is_whole(grid: MicroLensGrid, lattice: Lattice) -> bool:
@@ -349,11 +345,7 @@ class _Node:
 
 def _open(path: Path, name: str) -> _Node:
     """Return the file's top level, after looking at its format and version."""
-    try:
-        content = read_json(path)
-    except ValueError as error:  # a number with thousands of digits
-        raise DataError(f"{path}: not valid JSON: {shorten(str(error))}") from None
-    root = _Node(path, "", content)
+    root = _Node(path, "", read_json(path))
     found = root.child("format").text()
     if found != name:
         raise DataError(f"{path}: format is {shorten(repr(found))}, needs {name!r}")

@@ -219,11 +219,7 @@ def read_compote(path: str | Path) -> CompoteIntrinsics:
         If the file is not JSON, a key is missing or holds no number, or the values are impossible.
     """
     path = Path(path)
-    try:
-        root = read_json(path)
-    except ValueError as error:  # a number with thousands of digits
-        raise DataError(f"{path}: not valid JSON: {shorten(str(error))}") from None
-    file = _File(path, root)
+    file = _File(path, read_json(path))
     pixel_size = file.number("sensor", "scale")
     if not pixel_size > 0.0:
         raise DataError(f"{path}: sensor.scale is {pixel_size} mm, needs a positive number")

@@ -60,8 +60,16 @@ class LensIndex:
     @cached_property
     def table(self) -> tuple[FloatArray, IntArray, IntArray, FloatArray, IntArray, float]:
         """The arrays that the kernels take: centers, start, items, origin, shape, cell."""
-        start, items, origin, shape = _kernels.bucket_centers(self.centers_px, self.cell_px)
-        return self.centers_px, start, items, origin, shape, float(self.cell_px)
+        cell = float(self.cell_px)
+        finite = np.flatnonzero(np.isfinite(self.centers_px).all(axis=1))
+        origin = self.centers_px[finite].min(axis=0) if finite.size else np.zeros(2)
+        cells = np.floor((self.centers_px[finite] - origin) / cell).astype(np.int64)
+        shape = cells.max(axis=0, initial=0) + 1
+        flat = cells[:, 1] * shape[0] + cells[:, 0]
+        counts = np.bincount(flat, minlength=int(shape.prod()))
+        start = np.concatenate([[0], np.cumsum(counts)])
+        items = finite[np.argsort(flat, kind="stable")]
+        return self.centers_px, start, items, origin, shape, cell
 
     def nearest(self, points_px: npt.ArrayLike) -> IntArray:
         """Return the index of the nearest center for each point, (n_points,); -1 for NaN."""

@@ -94,8 +94,8 @@ class PlenopticCamera:
         Micro-image centers on the recorded raw image; it also holds the image size.
     distortion : Distortion
     scale_source : str or None
-        Where metres come from ('simulation', 'markers', ...). None: lengths in the scene, beta and B
-        have no metric meaning.
+        Where metres come from ('simulation', 'markers', ...). None: lengths in the scene, beta
+        and B have no metric meaning.
     covariance : (5 + n_distortion, 5 + n_distortion) float64 or None
         Of F, c_x, c_y, alpha, beta and the distortion coefficients, in that order.
     """
@@ -103,7 +103,7 @@ class PlenopticCamera:
     parameters: PhysicalParameters
     pixel_size_mm: float
     grid: MicroLensGrid
-    distortion: Distortion = NoDistortion()
+    distortion: Distortion = NoDistortion()  # noqa: RUF009 (frozen)
     scale_source: str | None = None
     covariance: FloatArray | None = None
 
@@ -184,7 +184,9 @@ class PlenopticCamera:
             zip((*PHYSICAL_PARAMETERS, *names), np.sqrt(np.diag(physical)).tolist(), strict=True)
         )
         sigmas.update(
-            zip((*ARRAY_PARAMETERS, *names), np.sqrt(np.diag(self.covariance)).tolist(), strict=True)
+            zip(
+                (*ARRAY_PARAMETERS, *names), np.sqrt(np.diag(self.covariance)).tolist(), strict=True
+            )
         )
         return sigmas
 
@@ -213,7 +215,7 @@ class PlenopticCamera:
 
     @property
     def image_centers_und_px(self) -> FloatArray:
-        """Undistorted micro-image centers (C_I), (n_lenses, 2); NaN beyond the distortion's fold."""
+        """Undistorted micro-image centers C_I, (n_lenses, 2); NaN beyond the distortion's fold."""
         return self._centers[0]
 
     @cached_property
@@ -226,7 +228,7 @@ class PlenopticCamera:
 
     @cached_property
     def _search(self) -> tuple[LensIndex, float]:
-        """Index of the undistorted centers, and by how much undistorting can widen a micro image."""
+        """Index of the undistorted centers, and how much undistorting can widen a micro image."""
         centers = self.image_centers_und_px
         index = LensIndex(centers, max(self.grid.pitch_px, 1.0))
         jacobians, _ = self.distortion.compute_jacobians(centers, self.principal_point_px)

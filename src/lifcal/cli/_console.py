@@ -29,7 +29,7 @@ _traces = False
 
 def show_traces(value: bool) -> None:
     """Choose whether known errors show their trace too."""
-    global _traces  # noqa: PLW0603
+    global _traces
     _traces = value
 
 
@@ -74,6 +74,11 @@ def make_progress() -> Progress:
 def say_error(message: str) -> None:
     """Print one line to standard error, uncut and uncolored beyond its first word."""
     print(f"lifcal: error: {' '.join(message.split())}", file=sys.stderr)
+
+
+def say_note(message: str) -> None:
+    """Print one line to standard error that is not an error."""
+    print(f"lifcal: note: {' '.join(message.split())}", file=sys.stderr)
 
 
 def verb(function: Callable[P, R]) -> Callable[P, R]:

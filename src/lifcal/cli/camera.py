@@ -1,9 +1,204 @@
 """`lifcal camera`: look at camera files and convert them."""
+
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lifcal.cli._console import output, parse_image_size, say_note, verb
+from lifcal.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lifcal.camera import MicroLensGrid, PlenopticCamera
+    from lifcal.camera.authors_xml import CameraModelFile
+    from lifcal.imaging.camera_formats import CameraFile
+    from lifcal.imaging.raytrix import RaytrixCalibration
+
 camera_app = typer.Typer(help="Show and convert camera files.", no_args_is_help=True)
 
-@camera_app.callback()
-def _x() -> None: ...
+_FILE = "camera.json, grid.json, Raytrix XML, the authors' CameraModel.xml, or COMPOTE JSON."
+
+
+@camera_app.command()
+@verb
+def show(
+    file: Annotated[Path, typer.Argument(help=_FILE)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what is in a camera or grid file."""
+    from lifcal.camera import MicroLensGrid, PlenopticCamera
+    from lifcal.camera.authors_xml import CameraModelFile
+    from lifcal.imaging.camera_formats import read_camera_file
+
+    found = read_camera_file(file)
+    if as_json:
+        print(json.dumps({"kind": found.kind, "notes": found.notes, **_as_dict(found)}, indent=2))
+        return
+    from rich.table import Table
+
+    table = Table(title=f"{file.name}: {found.kind}", title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    if isinstance(found.content, PlenopticCamera):
+        _add_camera(table, found.content)
+    elif isinstance(found.content, MicroLensGrid):
+        _add_grid(table, found.content)
+    elif isinstance(found.content, CameraModelFile):
+        _add_model_file(table, found.content)
+    else:
+        _add_raytrix(table, found.content)
+    output().print(table)
+    for note in found.notes:
+        say_note(note)
+
+
+@camera_app.command()
+@verb
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help=_FILE)],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT",
+            help=".json: camera.json (or grid.json, where IN holds only a grid); "
+            ".xml: the authors' CameraModel.xml.",
+        ),
+    ],
+    image_size: Annotated[
+        str | None, typer.Option(help="WIDTHxHEIGHT of the raw image, for a Raytrix XML.")
+    ] = None,
+    grid: Annotated[
+        Path | None,
+        typer.Option(help="File with the micro-lens grid, where IN has none or another is wanted."),
+    ] = None,
+) -> None:
+    """Convert a camera or grid file."""
+    from dataclasses import replace
+
+    from lifcal.camera import MicroLensGrid, write_authors_xml, write_camera, write_grid
+    from lifcal.camera.authors_xml import CameraModelFile
+    from lifcal.imaging.camera_formats import read_camera_file
+    from lifcal.imaging.raytrix import RaytrixCalibration
+
+    kind = target.suffix.lower()
+    if kind not in (".json", ".xml"):
+        raise InputError(f"{target}: cannot tell the format from the name: needs .json or .xml")
+    found = read_camera_file(source)
+    size = parse_image_size(image_size) if image_size is not None else None
+    if isinstance(found.content, CameraModelFile) and size is None:
+        size = found.content.image_size
+    other = read_camera_file(grid).grid(size) if grid is not None else None
+    only_grid = isinstance(found.content, MicroLensGrid | RaytrixCalibration)
+    if only_grid and kind == ".json":
+        write_grid(target, found.grid(size))
+    else:
+        if isinstance(found.content, CameraModelFile) and other is None:
+            raise InputError(f"{source}: {found.kind} has no micro-lens grid: give --grid FILE")
+        camera = found.camera(other)
+        if other is not None and camera.grid is not other:
+            camera = replace(camera, grid=other)
+        if kind == ".json":
+            write_camera(target, camera)
+        else:
+            write_authors_xml(target, camera)
+    for note in found.notes:
+        say_note(note)
+    output().print(f"{target}: written from {found.kind} {source}", soft_wrap=True)
+
+
+def _as_dict(found: CameraFile) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from lifcal.camera import MicroLensGrid, PlenopticCamera
+    from lifcal.camera.camera_file import camera_to_dict, grid_to_dict
+
+    if isinstance(found.content, PlenopticCamera):
+        return camera_to_dict(found.content)
+    if isinstance(found.content, MicroLensGrid):
+        return {"grid": grid_to_dict(found.content)}
+    return asdict(found.content)
+
+
+def _number(value: float, sigma: float | None) -> str:
+    """Return a value with as many digits as its sigma gives sense to."""
+    if sigma is None or not sigma > 0.0:
+        return f"{value:.7g}"
+    from math import floor, log10
+
+    digits = max(0, 1 - floor(log10(sigma)))
+    return (
+        f"{value:.{digits}f} ± {sigma:.{digits}f}" if digits < 10 else f"{value:.5g} ± {sigma:.2g}"
+    )
+
+
+def _add_camera(table: Table, camera: PlenopticCamera) -> None:
+    from lifcal.camera.camera_file import camera_to_dict
+
+    content = camera_to_dict(camera)
+    for section in ("intrinsics", "pinhole_array"):
+        for name, item in content[section].items():
+            unit = item["unit"] if item["unit"] != "1" else ""
+            table.add_row(name, _number(item["value"], item["sigma"]), unit)
+        table.add_section()
+    for name, item in content["distortion"]["parameters"].items():
+        table.add_row(name, _number(item["value"], item["sigma"]), item["unit"])
+    table.add_row("distortion", content["distortion"]["model"], "")
+    table.add_row("pixel size", f"{content['pixel_size_um']:g}", "um")
+    table.add_row(
+        "scale from", camera.scale_source or "nothing: lengths have no metric meaning", ""
+    )
+    table.add_section()
+    _add_grid(table, camera.grid)
+
+
+def _add_grid(table: Table, grid: MicroLensGrid) -> None:
+    width, height = grid.image_size
+    table.add_row("image", f"{width} x {height}", "px")
+    layout = grid.lattice.layout if grid.lattice is not None else "explicit list"
+    table.add_row("grid", f"{layout}, {len(grid)} lenses", "")
+    table.add_row("pitch", f"{grid.pitch_px:.4f}", "px")
+    if grid.lattice is not None:
+        from math import degrees
+
+        table.add_row("rotation", f"{degrees(grid.lattice.rotation_rad) + 0.0:.4f}", "deg")
+    table.add_row("radius", f"{grid.radius_px:.2f}", "px")
+    table.add_row("lens types", str(grid.n_types), "")
+    if grid.focal_planes is not None:
+        planes = ", ".join(f"{plane:.3f}" for plane in grid.focal_planes)
+        table.add_row("in focus at u", planes, "")
+
+
+def _add_model_file(table: Table, found: CameraModelFile) -> None:
+    p = found.parameters
+    table.add_row("f_L", f"{p.focal_length_mm:.7g}", "mm")
+    table.add_row("b_L0", f"{p.lens_to_array_mm:.7g}", "mm")
+    table.add_row("B", f"{p.array_to_sensor_mm:.7g}", "mm")
+    table.add_row("c_x", f"{p.principal_x_px:.7g}", "px")
+    table.add_row("c_y", f"{p.principal_y_px:.7g}", "px")
+    table.add_section()
+    for name, unit in zip(found.distortion.parameter_names(), found.distortion.units, strict=True):
+        table.add_row(name, f"{getattr(found.distortion, name):.7g}", unit)
+    table.add_row("pixel size", f"{found.pixel_size_mm * 1000:g}", "um")
+    table.add_row("image", f"{found.image_size[0]} x {found.image_size[1]}", "px")
+    table.add_row("grid", "none in the file", "")
+
+
+def _add_raytrix(table: Table, found: RaytrixCalibration) -> None:
+    from math import degrees
+
+    table.add_row("pitch", f"{found.diameter_px:.5f}", "px")
+    table.add_row("rotation", f"{degrees(found.rotation_rad):.5f}", "deg")
+    x, y = found.offset_px
+    table.add_row("central lens", f"{x:.3f} right, {y:.3f} up of the middle", "px")
+    table.add_row("border", f"{found.lens_border_px:g}", "px")
+    for index, kind in enumerate(found.lens_types):
+        depths = "not given"
+        if kind.depth_range is not None:
+            depths = f"{kind.depth_range[0]:.2f} to {kind.depth_range[1]:.2f}"
+        table.add_row(f"type {index}, virtual depth", depths, "")

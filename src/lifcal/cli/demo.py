@@ -40,9 +40,7 @@ def demo(
     table.add_row("f_L", f"{physical.focal_length_mm:.3f} mm", "F", f"{array.focal_px:.2f} px")
     table.add_row("b_L0", f"{physical.lens_to_array_mm:.3f} mm", "alpha", f"{array.alpha:.5f}")
     table.add_row("B", f"{physical.array_to_sensor_mm:.3f} mm", "beta", f"{array.beta_mm:.2f} mm")
-    table.add_row(
-        "c", f"{physical.principal_x_px:.1f}, {physical.principal_y_px:.1f} px", "", ""
-    )
+    table.add_row("c", f"{physical.principal_x_px:.1f}, {physical.principal_y_px:.1f} px", "", "")
     output().print(table)
     depth = first.view.depth_mm
     output().print(

@@ -24,9 +24,7 @@ def simulate(
         ),
     ] = "r5-16mm",
     scene: Annotated[str, typer.Option(help="desk, room, cube, wall or bare.")] = "desk",
-    path: Annotated[
-        str, typer.Option(help="winding, handheld, rotation or forward.")
-    ] = "winding",
+    path: Annotated[str, typer.Option(help="winding, handheld, rotation or forward.")] = "winding",
     frames: Annotated[int, typer.Option(help="How many.")] = 36,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 1,
     rays: Annotated[int, typer.Option(help="Rays a pixel; a power of two is best.")] = 16,
@@ -34,9 +32,7 @@ def simulate(
     bayer: Annotated[
         str | None, typer.Option(help="rggb, grbg, gbrg or bggr; mono without.")
     ] = None,
-    exposure: Annotated[
-        float, typer.Option(help="Part of full scale that white reaches.")
-    ] = 0.85,
+    exposure: Annotated[float, typer.Option(help="Part of full scale that white reaches.")] = 0.85,
     noise: Annotated[bool, typer.Option(help="Shot and read noise.")] = True,
     micro_aperture: Annotated[
         float, typer.Option(help="Factor on the micro lenses' apertures, 0 to 1.")

@@ -71,9 +71,7 @@ def read_tum(path: Path) -> Trajectory:
             continue
         try:
             t, tx, ty, tz, qx, qy, qz, qw = (float(word) for word in line.split())
-            pose = RigidTransform.from_quaternion(
-                [qx, qy, qz, qw], np.array([tx, ty, tz]) * 1000.0
-            )
+            pose = RigidTransform.from_quaternion([qx, qy, qz, qw], np.array([tx, ty, tz]) * 1000.0)
         except ValueError:
             raise DataError(
                 f"{path}: line {number}: needs 8 numbers 't tx ty tz qx qy qz qw', found {line!r}"

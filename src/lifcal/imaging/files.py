@@ -8,12 +8,12 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from lifcal.arrays import Float32Array
+from lifcal.arrays import Float32Array, ImageArray
 from lifcal.errors import DataError
 from lifcal.files import read_bytes, write_bytes
 
 
-def write_png(path: Path, image: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> None:
+def write_png(path: Path, image: ImageArray) -> None:
     """Write a gray (height, width) or red-green-blue (height, width, 3) image, 8 or 16 bit."""
     _write(path, ".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 3])
 

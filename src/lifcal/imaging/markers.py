@@ -24,7 +24,5 @@ def draw_marker(marker_id: int, cell_px: int = 8) -> npt.NDArray[np.uint8]:
     if not 0 <= marker_id < 250:
         raise InputError(f"marker id {marker_id} is not in {DICTIONARY}: needs 0 to 249")
     dictionary = cv2.aruco.getPredefinedDictionary(cv2.aruco.DICT_6X6_250)
-    image: npt.NDArray[np.uint8] = cv2.aruco.generateImageMarker(
-        dictionary, marker_id, CELLS_PER_SIDE * cell_px
-    )
-    return image
+    image = cv2.aruco.generateImageMarker(dictionary, marker_id, CELLS_PER_SIDE * cell_px)
+    return np.asarray(image, np.uint8)

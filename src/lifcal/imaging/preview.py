@@ -27,18 +27,20 @@ def colorize(values: npt.NDArray[np.floating], low: float, high: float) -> Color
     scaled = np.zeros(values.shape)
     scaled[known] = (values[known] - low) / max(high - low, 1e-12)
     gray = np.clip(np.rint(255.0 * scaled), 0, 255).astype(np.uint8)
-    colors: ColorImage = cv2.applyColorMap(gray, cv2.COLORMAP_TURBO)[:, :, ::-1].copy()
+    colors = np.asarray(cv2.applyColorMap(gray, cv2.COLORMAP_TURBO), np.uint8)[:, :, ::-1].copy()
     colors[~known] = _NO_VALUE
     return colors
 
 
-def fit(image: npt.NDArray[np.uint8], width: int, height: int, *, smooth: bool = True) -> ColorImage:
+def fit(
+    image: npt.NDArray[np.uint8], width: int, height: int, *, smooth: bool = True
+) -> ColorImage:
     """Return a gray or color image resized to width x height, in color."""
     color = image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
     shrinks = image.shape[1] > width
     how = cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC if smooth else cv2.INTER_NEAREST
-    resized: ColorImage = cv2.resize(np.ascontiguousarray(color), (width, height), interpolation=how)
-    return resized
+    resized = cv2.resize(np.ascontiguousarray(color), (width, height), interpolation=how)
+    return np.asarray(resized, np.uint8)
 
 
 def draw_rings(

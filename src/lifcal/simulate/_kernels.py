@@ -5,10 +5,11 @@ positions there are in mm relative to the principal point. A ray in object space
 `(origin_x, origin_y, 0) + t (slope_x, slope_y, 1)`, so `t` is the depth z.
 
 Row layouts, in camera coordinates:
-quads: normal 0-2, plane distance 3, u 4-6, u offset 7, v 8-10, v offset 11, shade 12, texels a mm 13
+quads: normal 0-2, plane distance 3, u 4-6, u offset 7, v 8-10, v offset 11, shade 12, texels a
+       mm 13
 balls: center 0-2, radius 3, shade 4, texels a mm 5
-Surfaces are numbered quads first, then balls. Texture levels: (n_textures, n_levels, 3) offset, width,
-height; a level stores its channels red, green, blue, luminance one after the other.
+Surfaces are numbered quads first, then balls. Texture levels: (n_textures, n_levels, 3) offset,
+width, height; a level stores its channels red, green, blue, luminance one after the other.
 """
 
 from __future__ import annotations
@@ -143,9 +144,9 @@ def radiance_of(hit, u, v, footprint_mm, channel, quads, balls, textures, backgr
 def cull_surfaces(slopes, spread, reach_mm, order, near, quad_slopes, balls, out, counts):
     """List for each bundle of rays the surfaces that it can meet, in the order of `order`.
 
-    A bundle's rays leave the main lens within `reach_mm` of its middle, with slopes within `spread` of
-    `slopes[bundle]`. `quad_slopes` (n_quads, 4): bounds of (x / z, y / z) over the corners, infinite
-    for quads that come too close.
+    A bundle's rays leave the main lens within `reach_mm` of its middle, with slopes within `spread`
+    of `slopes[bundle]`. `quad_slopes` (n_quads, 4): bounds of (x / z, y / z) over the corners,
+    infinite for quads that come too close.
     """
     n_quads = quad_slopes.shape[0]
     for bundle in prange(slopes.shape[0]):
@@ -326,7 +327,7 @@ def render_pinhole(
     out_color,
     out_depth,
 ):
-    """Fill the view of a pinhole at the main lens' center: colors over the pixel, depth at its center.
+    """Fill the view of a pinhole at the main lens' center: mean color and central depth of pixels.
 
     Depth is NaN where the central ray meets nothing. Candidates are listed by square tiles.
     """

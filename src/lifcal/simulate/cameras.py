@@ -102,7 +102,9 @@ def _r5(
 CAMERAS: Mapping[str, CameraDesign] = {
     # Table 1 of the paper, reference calibrations.
     "r5-12.5mm": _r5(
-        PhysicalParameters(13.181, 12.209, 0.399, 1006.5, 1041.5), (2.55, 2.95, 3.6), (260.0, 4000.0)
+        PhysicalParameters(13.181, 12.209, 0.399, 1006.5, 1041.5),
+        (2.55, 2.95, 3.6),
+        (260.0, 4000.0),
     ),
     "r5-16mm": _r5(
         PhysicalParameters(16.748, 15.893, 0.376, 1018.7, 1054.2), (2.5, 3.1, 4.2), (260.0, 4000.0)

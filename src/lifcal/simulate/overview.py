@@ -19,7 +19,7 @@ def draw_overview(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[
     micro image that sees it.
     """
     camera = simulation.optics.camera
-    raw = frame.raw if frame.raw.dtype == np.uint8 else (frame.raw >> 8).astype(np.uint8)
+    raw = np.asarray(frame.raw if frame.raw.dtype == np.uint8 else frame.raw >> 8, np.uint8)
     width, height = camera.image_size
     panel_height = round(_PANEL_WIDTH * height / width)
 

@@ -1,8 +1,8 @@
 """Rendering: light on the sensor, ray by ray through both apertures, and the true pinhole view.
 
 Each ray starts at a random place of a pixel, passes a random place of the micro lens' aperture, is
-bent by the thin micro lens, must pass the main aperture, is bent by the thin main lens, and takes the
-radiance of the first surface it meets. So vignetting and defocus are what the optics make them.
+bent by the thin micro lens, must pass the main aperture, is bent by the thin main lens, and takes
+the radiance of the first surface it meets. So vignetting and defocus are what the optics make them.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def _channels_of(bayer: str | None) -> IntArray:
 def make_samples(n_rays: int, seed: int) -> Float32Array:
     """Return sample sets, (1024, n_rays, 4): place in the pixel, place in the unit disc.
 
-    Blocks of a scrambled Sobol sequence: with a power of two of rays, each set is evenly spread over
-    pixel and aperture.
+    Blocks of a scrambled Sobol sequence: with a power of two of rays, each set is evenly spread
+    over pixel and aperture.
     """
     from scipy.stats import qmc
 
@@ -271,7 +271,7 @@ class Renderer:
 
     @cached_property
     def _displacement(self) -> Float32Array:
-        """Undistorted minus recorded position of the pixels' corners, (height + 1, width + 1, 2)."""
+        """Undistorted minus recorded place of the pixels' corners, (height + 1, width + 1, 2)."""
         camera = self.optics.camera
         width, height = camera.image_size
         out = np.empty((height + 1, width + 1, 2), np.float32)
@@ -318,7 +318,7 @@ class Renderer:
         width, height = camera.image_size
         x, y, n_x, n_y = window or (0, 0, width, height)
         if not (
-            0 <= x and 0 <= y and n_x > 0 and n_y > 0 and x + n_x <= width and y + n_y <= height
+            x >= 0 and y >= 0 and n_x > 0 and n_y > 0 and x + n_x <= width and y + n_y <= height
         ):
             raise InputError(f"window {window} is not inside the image of {width} x {height} px")
         p = camera.parameters

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from lifcal.arrays import Float32Array, ImageArray
 from lifcal.errors import InputError
@@ -64,13 +63,13 @@ def expose(light: Float32Array, options: SensorOptions, rng: np.random.Generator
     steps = (1 << options.bits) - 1
     dtype: type[np.uint8] | type[np.uint16] = np.uint8 if options.bits == 8 else np.uint16
     shift = 0 if options.bits == 8 else 16 - options.bits
-    out: npt.NDArray[np.uint8] | npt.NDArray[np.uint16] = np.empty(light.shape, dtype)
+    out: ImageArray = np.empty(light.shape, dtype)
     for first in range(0, len(light), _ROWS_AT_ONCE):
         signal = light[first : first + _ROWS_AT_ONCE].astype(np.float64) * options.exposure
         if options.full_well_e > 0.0:
             electrons = rng.poisson(signal * options.full_well_e).astype(np.float64)
             electrons += options.read_noise_e * rng.standard_normal(signal.shape)
             signal = electrons / options.full_well_e
-        counts = np.clip(np.rint(signal * steps), 0, steps).astype(dtype)
-        out[first : first + _ROWS_AT_ONCE] = counts << shift
+        counts = np.clip(np.rint(signal * steps), 0, steps) * (1 << shift)
+        out[first : first + _ROWS_AT_ONCE] = counts.astype(dtype)
     return out

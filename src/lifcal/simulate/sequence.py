@@ -1,15 +1,15 @@
 """A simulated recording: frames one at a time, and the folder that holds them with their truth.
 
-    raw/0000.png ...           what the sensor records
-    white.png                  the same sensor looking at white
-    simulation.json            what made it
-    truth/camera.json          the camera, exactly
-    truth/grid.json            the micro-image centers, exactly
-    truth/poses.txt            TUM format, metres, camera to world
-    truth/markers.json         printed markers: corners and distances, mm
-    truth/pinhole.json         intrinsics of the true pinhole views
-    truth/pinhole/0000.png     what a pinhole at the main lens' center sees, linear, 8 bit
-    truth/depth/0000.tiff      its metric depth z, mm, float32, NaN where there is nothing
+raw/0000.png ...           what the sensor records
+white.png                  the same sensor looking at white
+simulation.json            what made it
+truth/camera.json          the camera, exactly
+truth/grid.json            the micro-image centers, exactly
+truth/poses.txt            TUM format, metres, camera to world
+truth/markers.json         printed markers: corners and distances, mm
+truth/pinhole.json         intrinsics of the true pinhole views
+truth/pinhole/0000.png     what a pinhole at the main lens' center sees, linear, 8 bit
+truth/depth/0000.tiff      its metric depth z, mm, float32, NaN where there is nothing
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def check_folder(folder: Path, options: SimulationOptions) -> None:
 
 def to_8_bit(color: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
     """Return linear values 0..1 as 0..255."""
-    return np.clip(np.rint(color * 255.0), 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(np.rint(color * 255.0), 0, 255), np.uint8)
 
 
 def _pinhole(view: PinholeView) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""Any file that describes a camera or its grid: find out which kind it is, and read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lifcal.camera import (
+    MicroLensGrid,
+    PlenopticCamera,
+    read_authors_xml,
+    read_camera,
+    read_compote,
+    read_grid,
+)
+from lifcal.camera._safe_xml import parse_xml
+from lifcal.camera.authors_xml import CameraModelFile
+from lifcal.errors import DataError, InputError
+from lifcal.files import read_bytes, read_json
+from lifcal.imaging.raytrix import RaytrixCalibration, read_raytrix_xml
+
+
+@dataclass(frozen=True, eq=False)
+class CameraFile:
+    """What was found in a file.
+
+    Parameters
+    ----------
+    kind : str
+        In words.
+    content : PlenopticCamera, MicroLensGrid, RaytrixCalibration or CameraModelFile
+    notes : tuple of str
+        What a reader should know: things in the file that lifcal does not take over.
+    """
+
+    kind: str
+    content: PlenopticCamera | MicroLensGrid | RaytrixCalibration | CameraModelFile
+    notes: tuple[str, ...] = ()
+
+    def grid(self, image_size: tuple[int, int] | None = None) -> MicroLensGrid:
+        """Return the grid that is in the file.
+
+        Parameters
+        ----------
+        image_size : (int, int) or None
+            Needed for a Raytrix file, which places its grid from the image's middle.
+        """
+        content = self.content
+        if isinstance(content, PlenopticCamera):
+            return content.grid
+        if isinstance(content, MicroLensGrid):
+            return content
+        if isinstance(content, CameraModelFile):
+            raise InputError(f"a {self.kind} holds no micro-lens grid")
+        if image_size is None:
+            raise InputError(
+                "a Raytrix file places its grid from the middle of the image: give the image size"
+            )
+        return content.grid(image_size)
+
+    def camera(self, grid: MicroLensGrid | None = None) -> PlenopticCamera:
+        """Return the camera that is in the file.
+
+        Parameters
+        ----------
+        grid : MicroLensGrid or None
+            Needed for the authors' CameraModel.xml, which has none.
+        """
+        content = self.content
+        if isinstance(content, PlenopticCamera):
+            return content
+        if isinstance(content, CameraModelFile):
+            if grid is None:
+                raise InputError(f"a {self.kind} holds no micro-lens grid: give one")
+            return content.camera(grid)
+        raise InputError(f"a {self.kind} holds a micro-lens grid only, no calibrated camera")
+
+
+def read_camera_file(path: Path) -> CameraFile:
+    """Read a camera or grid file of any kind that lifcal knows, by what is in it.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or is of no kind that is known.
+    """
+    start = read_bytes(path)[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start.startswith(b"<"):
+        if parse_xml(path).tag == "RayCalibData":
+            return CameraFile("Raytrix calibration", read_raytrix_xml(path))
+        return CameraFile("CameraModel.xml of the paper's authors", read_authors_xml(path))
+    if start.startswith(b"{"):
+        content = read_json(path)
+        if content.get("format") == "lifcal-grid":
+            return CameraFile("lifcal grid", read_grid(path))
+        if "format" in content or "intrinsics" in content:
+            return CameraFile("lifcal camera", read_camera(path))
+        if "main_lens" in content or "mla" in content:
+            found = read_compote(path)
+            return CameraFile("COMPOTE calibration", found.camera(), found.notes)
+    raise DataError(
+        f"{path}: no camera file that lifcal knows: needs camera.json, grid.json, a Raytrix XML, "
+        "the authors' CameraModel.xml or COMPOTE JSON"
+    )
