@@ -50,7 +50,7 @@ def messages() -> Console:
 
 
 def make_progress() -> Progress:
-    """Return a progress bar with count, elapsed and remaining time."""
+    """Return a progress bar with count, elapsed and remaining time; silent in a pipe or a log."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -68,6 +68,7 @@ def make_progress() -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
         console=messages(),
+        disable=not messages().is_terminal,
     )
 
 
