@@ -49,7 +49,7 @@ def _spots() -> list[Figure]:
             abs(slope - 1.0),
             "1",
             "lower",
-            0.1,
+            0.05,
         ),
     ]
 

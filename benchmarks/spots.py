@@ -2,7 +2,7 @@
 
 A pinhole has no blur and no vignetting, so with tiny micro apertures the balls must land on the
 projected points. With full apertures they must do so in focus; out of focus, the overlap of the two
-apertures moves them by an amount that `Apertures.compute_spot_shift` predicts.
+apertures moves them by an amount that `Apertures.compute_spot` predicts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Spots:
     error_px : (n, 2) float64
         Measured centroid minus projected point.
     predicted_px : (n,) float64
-        Shift along the offset that the apertures predict, outward positive.
+        Shift along the offset that the apertures predict, outward positive; it includes that the
+        outer half of a ball, which is not quite a point, is dimmer.
     defocus : (n,) float64
         1 / v_T - 1 / v.
     lens_types : (n,) int64
@@ -94,7 +95,7 @@ def measure_spots(
         the hard edge of a micro image would cut them.
     """
     camera, renderer = optics.camera, Renderer(optics, n_rays)
-    array, apertures = camera.array, optics.apertures
+    array = camera.array
     width, height = camera.image_size
     rows: list[tuple[FloatArray, FloatArray, float, float, int]] = []
     for v in depths_v:
@@ -131,12 +132,8 @@ def measure_spots(
                     continue
                 y, x = np.mgrid[:size, :size]
                 found = corner + np.array([(light * x).sum(), (light * y).sum()]) / light.sum()
-                shift = apertures.compute_spot_shift(
-                    length * camera.pixel_size_mm, optics.focal_planes_v[kind], v
-                )
-                rows.append(
-                    (offset, found - expected, float(shift) / camera.pixel_size_mm, defocus, kind)
-                )
+                shift = _predict_shift_px(optics, offset, kind, float(v))
+                rows.append((offset, found - expected, shift, defocus, kind))
     return Spots(
         np.array([row[0] for row in rows]),
         np.array([row[1] for row in rows]),
@@ -144,3 +141,17 @@ def measure_spots(
         np.array([row[3] for row in rows]),
         np.array([row[4] for row in rows], np.int64),
     )
+
+
+def _predict_shift_px(optics: Optics, offset_px: FloatArray, kind: int, v: float) -> float:
+    """Average the shift over the ball's image, by light, along the offset."""
+    steps = (np.arange(9) + 0.5) / 9 * 2.0 - 1.0
+    around = np.stack(np.meshgrid(steps, steps), axis=2).reshape(-1, 2)
+    around = _BALL_PX * around[np.hypot(around[:, 0], around[:, 1]) <= 1.0]
+    places = offset_px + around
+    length = np.hypot(places[:, 0], places[:, 1])
+    pixel = optics.camera.pixel_size_mm
+    light, shift_mm = optics.apertures.compute_spot(length * pixel, optics.focal_planes_v[kind], v)
+    moved = around + np.nan_to_num(shift_mm / pixel / length)[:, None] * places
+    mean = (light[:, None] * moved).sum(axis=0) / light.sum()
+    return float(mean @ offset_px / np.hypot(*offset_px))

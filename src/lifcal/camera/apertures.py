@@ -105,10 +105,10 @@ class Apertures:
         area, _ = compute_disc_overlap(micro, main, np.abs(np.asarray(offset_mm, np.float64)))
         return np.asarray(area / (np.pi * micro * micro))
 
-    def compute_spot_shift(
+    def compute_spot(
         self, offset_mm: npt.ArrayLike, focal_plane_v: npt.ArrayLike, depth_v: npt.ArrayLike
-    ) -> FloatArray:
-        """Return how far the blurred image of a point lies outside its pinhole position.
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return how bright the image of a point is, and how far outside its pinhole position.
 
         A point at virtual depth `v` spreads over the sensor as the used part of the micro aperture,
         times the defocus `1 / v_T - 1 / v`. Its centroid moves by that factor times the centroid of
@@ -125,17 +125,20 @@ class Apertures:
 
         Returns
         -------
-        float64 array
-            Along the offset, outward positive, in mm; NaN where no ray arrives.
+        light : float64 array
+            The share of the micro aperture that the point's light passes, 0 to 1.
+        shift_mm : float64 array
+            Of the centroid, along the offset, outward positive; NaN where no ray arrives.
         """
         offset = np.abs(np.asarray(offset_mm, np.float64))
         depth = np.asarray(depth_v, np.float64)
         defocus = 1.0 / np.asarray(focal_plane_v, np.float64) - 1.0 / depth
         ratio = self.array_to_sensor_mm / self.lens_to_array_mm
         seen = ratio + 1.0 / depth
-        _, centroid = compute_disc_overlap(
+        area, centroid = compute_disc_overlap(
             self.micro_radius_mm,
             self.main_radius_mm * ratio / np.abs(seen),
             offset / np.abs(seen),
         )
-        return np.asarray(defocus * np.sign(seen) * centroid)
+        light = area / (np.pi * self.micro_radius_mm**2)
+        return np.asarray(light), np.asarray(defocus * np.sign(seen) * centroid)

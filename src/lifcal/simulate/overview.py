@@ -53,7 +53,7 @@ def draw_overview(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[
             ],
             [
                 preview.panel(
-                    preview.fit(_display(frame.view.color), _PANEL_WIDTH, panel_height),
+                    preview.fit(display(frame.view.color), _PANEL_WIDTH, panel_height),
                     "truth: pinhole view",
                 ),
                 np.hstack([preview.panel(depth_panel, "truth: metric depth"), _pad_top(bar)]),
@@ -88,7 +88,7 @@ def _pick_point(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[np
     return np.array([*((pixel - view.principal_point_px) * depth / view.focal_px), depth])
 
 
-def _display(color: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+def display(color: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
     """Return linear color as a screen wants it."""
     return to_8_bit(np.clip(color, 0.0, 1.0) ** np.float32(1 / 2.2))
 

@@ -1,0 +1,119 @@
+"""Make the pictures of the documentation: `python docs/figures/make.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+
+from benchmarks.spots import measure_spots
+from lifcal.imaging import preview
+from lifcal.imaging.files import write_png
+from lifcal.simulate import (
+    SCENES,
+    PackedScene,
+    Renderer,
+    Simulation,
+    SimulationOptions,
+    build_camera,
+    build_path,
+    build_scene,
+)
+from lifcal.simulate.overview import display, draw_overview
+
+mpl.use("agg")
+
+FOLDER = Path(__file__).parent
+
+
+def make_overview() -> None:
+    simulation = Simulation(SimulationOptions(camera="r5-16mm", scene="desk", frames=8))
+    write_png(FOLDER / "overview.png", draw_overview(simulation, simulation.render_frame(1)))
+
+
+def make_scenes() -> None:
+    optics = build_camera("mini")
+    panels = []
+    for name in SCENES:
+        scene = build_scene(name, 1)
+        pose = build_path("winding", scene, 8, 1, optics.field_of_view_rad)[1]
+        view = Renderer(optics, 16).render_pinhole(PackedScene(scene), pose.inverse(), 0.75)
+        panels.append(preview.panel(preview.fit(display(view.color), 400, 300), name))
+    write_png(FOLDER / "scenes.png", preview.tile([panels[:3], panels[3:]]))
+
+
+def make_grid() -> None:
+    simulation = Simulation(SimulationOptions(camera="r5-16mm", scene="desk", frames=8))
+    grid = simulation.optics.camera.grid
+    panels = []
+    for caption, image in (
+        ("white image", simulation.render_white()),
+        ("raw frame", simulation.render_frame(1).raw),
+    ):
+        x, y, size, zoom = 990, 880, 110, 5
+        crop = np.asarray(image[y : y + size, x : x + size], np.uint8)
+        picture = preview.fit(crop, size * zoom, size * zoom, smooth=False)
+        for kind, color in enumerate([(230, 60, 50), (60, 190, 75), (70, 110, 240)]):
+            centers = grid.centers_raw_px[grid.lens_types == kind]
+            places = (centers - [x, y] + 0.5) * zoom - 0.5
+            near = ((places > -60) & (places < size * zoom + 60)).all(axis=1)
+            preview.draw_rings(picture, places[near], color, round(grid.radius_px * zoom))
+        panels.append(preview.panel(picture, caption + ", circles: grid, colored by lens type"))
+    write_png(FOLDER / "grid.png", preview.tile([panels]))
+
+
+def make_focus_shift() -> None:
+    import matplotlib.pyplot as plt
+
+    optics = build_camera("r5-16mm")
+    camera, pixel = optics.camera, optics.camera.pixel_size_mm
+    spots = measure_spots(
+        optics,
+        np.array([2.4, 2.7, 3.1, 3.6, 4.2, 5.0]),
+        np.random.default_rng(0),
+        balls_per_depth=12,
+        reach=0.85,
+    )
+    offset = np.hypot(spots.offset_px[:, 0], spots.offset_px[:, 1])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
+    curve = np.linspace(0.0, 0.86 * camera.grid.radius_px, 200)
+    plane = float(optics.focal_planes_v[1])
+    of_type = spots.lens_types == 1
+    for v, color in zip(
+        (2.4, 2.7, 3.1, 3.6, 4.2, 5.0), plt.cm.turbo(np.linspace(0.05, 0.95, 6)), strict=True
+    ):
+        at_depth = of_type & np.isclose(spots.defocus, 1 / plane - 1 / v)
+        predicted = optics.apertures.compute_spot(curve * pixel, plane, v)[1] / pixel
+        left.plot(curve, predicted, color=color, lw=1.2)
+        left.plot(
+            offset[at_depth], spots.outward_px()[at_depth], ".", color=color, label=f"v = {v}"
+        )
+    left.set_title(f"lens type in focus at v = {plane}", fontsize=10)
+    left.set_xlabel("distance from the micro-image center / px")
+    left.set_ylabel("outward shift of the centroid / px")
+    left.legend(fontsize=8, title="dots: rendered\nlines: overlap of discs", title_fontsize=8)
+    for kind, color in enumerate(("tab:red", "tab:green", "tab:blue")):
+        rows = spots.lens_types == kind
+        v = optics.focal_planes_v[kind]
+        right.plot(
+            spots.predicted_px[rows],
+            spots.outward_px()[rows],
+            ".",
+            color=color,
+            label=f"type {kind}, in focus at v = {v}",
+        )
+    limit = 1.05 * float(np.abs(spots.predicted_px).max())
+    right.plot([-limit, limit], [-limit, limit], "k-", lw=0.8)
+    right.set_xlabel("predicted shift / px")
+    right.set_ylabel("rendered shift / px")
+    right.legend(fontsize=8)
+    right.set_title("all types, all depths", fontsize=10)
+    figure.savefig(FOLDER / "focus-shift.png", dpi=110)
+
+
+if __name__ == "__main__":
+    make_overview()
+    make_scenes()
+    make_grid()
+    make_focus_shift()
