@@ -21,6 +21,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results.json")
+    parser.add_argument(
+        "--forgive-noisy", action="store_true", help="do not fail for a wall time out of tolerance"
+    )
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(BENCHMARKS)
     if unknown:
@@ -51,7 +54,8 @@ def main() -> int:
             "figures": [figure.as_dict() for figure in figures],
         },
     )
-    return 0 if all(figure.holds for figure in figures) else 1
+    gated = [figure for figure in figures if not (figure.noisy and arguments.forgive_noisy)]
+    return 0 if all(figure.holds for figure in gated) else 1
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ class Figure:
         Which way is better.
     tolerance : float
         The value must not be worse than this.
+    noisy : bool
+        Whether the machine's load moves it, as it does every wall time.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Figure:
     unit: str
     direction: Literal["lower", "higher"]
     tolerance: float
+    noisy: bool = False
 
     @property
     def holds(self) -> bool:

@@ -85,7 +85,9 @@ def test_usage_errors_exit_with_2():
         ("--bits", 32, ["bits is 32"]),
         ("--bayer", "rgb", ["unknown Bayer pattern 'rgb'"]),
         ("--exposure", -1, ["exposure is -1"]),
-        ("--scene-scale", 0, ["scene scale is 0"]),
+        ("--scene-scale", 0, ["scene_scale is 0"]),
+        ("--scene-scale", "inf", ["scene_scale is inf"]),
+        ("--micro-aperture", "nan", ["micro_aperture is nan"]),
     ],
 )
 def test_wrong_simulations_write_nothing(option, value, words, tmp_path):
@@ -97,6 +99,19 @@ def test_wrong_simulations_write_nothing(option, value, words, tmp_path):
 def test_a_folder_in_use_is_kept(recording):
     done = lifcal(*SIMULATE, "-o", recording, "--seed", 9)
     assert_one_line_error(done, "holds another simulation (seed is 1, not 9)")
+
+
+def test_a_name_that_is_too_long_is_one_line():
+    assert_one_line_error(lifcal(*SIMULATE, "-o", "a" * 300), "cannot use this folder")
+
+
+def test_the_help_names_everything_that_can_be_simulated():
+    from lifcal.simulate import CAMERAS, PATHS, SCENES
+
+    done = lifcal("simulate", "--help", env={**os.environ, "COLUMNS": "400"})
+    text = " ".join(done.stdout.split())
+    for name in [*CAMERAS, *SCENES, *PATHS]:
+        assert name in text, name
 
 
 def test_the_same_command_again_is_quick_and_changes_nothing(recording):
@@ -171,6 +186,22 @@ def test_camera_convert_there_and_back(recording, tmp_path):
     assert again["scale_source"] is None  # the XML does not say
 
 
+def test_camera_convert_refuses_what_does_not_fit(recording, tmp_path):
+    camera, grid = recording / "truth/camera.json", tmp_path / "grid.json"
+    xml, out = tmp_path / "calib.xml", tmp_path / "out.json"
+    xml.write_text(RAYTRIX)
+    assert lifcal("camera", "convert", xml, grid, "--image-size", "500x400").returncode == 0
+    for arguments, word in (
+        ((camera, out, "--grid", grid), "500 x 400 px"),
+        ((camera, out, "--image-size", "100x100"), "not 100x100"),
+        ((grid, out, "--grid", grid), "leave --grid away"),
+        ((grid, tmp_path / "out.xml"), "a grid only"),
+        ((camera, tmp_path / "out.txt"), "needs .json or .xml"),
+    ):
+        assert_one_line_error(lifcal("camera", "convert", *arguments), word)
+    assert not out.exists()
+
+
 RAYTRIX = """<RayCalibData version="1.0"><offset units="pix"><x>3</x><y>-2</y></offset>
 <diameter>23.2</diameter><rotation>0.001</rotation><lens_border>1</lens_border></RayCalibData>"""
 
@@ -179,7 +210,7 @@ def test_camera_convert_raytrix(tmp_path):
     xml, out = tmp_path / "calib.xml", tmp_path / "grid.json"
     xml.write_text(RAYTRIX)
     assert "23.2" in lifcal("camera", "show", xml).stdout
-    assert_one_line_error(lifcal("camera", "convert", xml, out), "give the image size")
+    assert_one_line_error(lifcal("camera", "convert", xml, out), "--image-size WIDTHxHEIGHT")
     assert_one_line_error(
         lifcal("camera", "convert", xml, out, "--image-size", "2048"), "WIDTHxHEIGHT"
     )
@@ -205,6 +236,7 @@ BOMB = (
         ("cut.xml", RAYTRIX[:90], "cut.xml"),
         ("nodes.xml", RAYTRIX.replace("diameter", "size"), "diameter"),
         ("photo.png", "\x89PNG....", "no camera file that lifcal knows"),
+        ("page.xml", "<html><body/></html>", "no camera file that lifcal knows"),
         ("empty.json", "", "no camera file that lifcal knows"),
         ("list.json", "[]", "no camera file that lifcal knows"),
         ("cut.json", '{"format": "lifcal-cam', "not valid JSON"),

@@ -21,6 +21,14 @@ def test_levels_and_noise(bits, dtype):
     assert signal.std() == pytest.approx(expected, rel=0.02)
 
 
+def test_read_noise_is_what_a_dark_sensor_shows():
+    options = SensorOptions(bits=16, read_noise_e=50)
+    dark = np.zeros((300, 300), np.float32)
+    image = expose(dark, options, np.random.default_rng(0)) / 65535
+    # Half of a normal distribution is cut off at zero.
+    assert np.sqrt(np.mean(image**2)) == pytest.approx(50 / 10_000 / np.sqrt(2), rel=0.02)
+
+
 def test_ten_bits_leave_gaps_of_64():
     options = SensorOptions(bits=10)
     image = expose(FLAT, options, np.random.default_rng(0))

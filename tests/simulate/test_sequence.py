@@ -1,5 +1,6 @@
 import hashlib
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -130,6 +131,37 @@ def test_an_interrupted_run_goes_on(recording, tmp_path):
     assert fingerprint(interrupted) == fingerprint(folder)
 
 
+def test_damaged_frames_are_made_again(recording, tmp_path):
+    folder, simulation = recording
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    (copy / "raw" / "0001.png").write_bytes(b"")
+    (copy / "truth" / "depth" / "0000.tiff").unlink()
+    write_sequence(copy, simulation)
+    assert fingerprint(copy) == fingerprint(folder)
+
+
+@pytest.mark.parametrize("change", [{"scene_scale": 2.0}, {"micro_aperture": 0.5}])
+def test_every_option_tells_recordings_apart(change, recording):
+    folder, _ = recording
+    before = fingerprint(folder)
+    other = Simulation(SimulationOptions(**{**vars(OPTIONS), **change}))
+    with pytest.raises(DataError, match="holds another simulation"):
+        write_sequence(folder, other)
+    assert fingerprint(folder) == before
+
+
+def test_another_version_does_not_mix_its_frames(recording, tmp_path):
+    folder, simulation = recording
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    record = json.loads((copy / "simulation.json").read_text())
+    record["lifcal_version"] = "0.0.1"
+    (copy / "simulation.json").write_text(json.dumps(record))
+    with pytest.raises(DataError, match=r"lifcal_version is '0\.0\.1'"):
+        write_sequence(copy, simulation)
+
+
 def test_a_folder_with_something_else_is_not_touched(recording, tmp_path):
     folder, _ = recording
     before = fingerprint(folder)
@@ -169,7 +201,10 @@ def test_sixteen_bit_bayer(tmp_path):
         ({"frames": 0}, InputError, "frames is 0"),
         ({"seed": -1}, InputError, "seed is -1"),
         ({"micro_aperture": 2.0}, InputError, "micro_aperture is 2"),
-        ({"scene_scale": -1.0}, InputError, "scene scale is -1"),
+        ({"scene_scale": -1.0}, InputError, "scene_scale is -1"),
+        ({"scene_scale": float("inf")}, InputError, "scene_scale is inf"),
+        ({"micro_aperture": 1e-300}, InputError, "micro_aperture is 1e-300"),
+        ({"rays_per_pixel": 10**8}, InputError, "rays per pixel is 100000000"),
     ],
 )
 def test_wrong_options_are_named(options, error, message):

@@ -287,10 +287,10 @@ class PlenopticCamera:
             jacobian,
         )
         return ProjectionJacobian(
-            points_raw_px=out,
-            by_point=jacobian[:, :, :3],
-            by_intrinsics=jacobian[:, :, 3:8],
-            by_distortion=jacobian[:, :, 8:],
+            points_raw_px=read_only(out),
+            by_point=read_only(jacobian)[:, :, :3],
+            by_intrinsics=read_only(jacobian)[:, :, 3:8],
+            by_distortion=read_only(jacobian)[:, :, 8:],
             _points_cam_mm=points,
             _array_by_physical=self.parameters.array_jacobian(self.pixel_size_mm),
         )
@@ -320,7 +320,9 @@ class PlenopticCamera:
             & (recorded[:, 0] <= width - 0.5)
             & (recorded[:, 1] <= height - 0.5)
         )
-        return MicroImagePoints(owners[seen], lenses[seen], recorded[seen])
+        return MicroImagePoints(
+            read_only(owners[seen]), read_only(lenses[seen]), read_only(recorded[seen])
+        )
 
     def _check_pairs(
         self, points_cam_mm: npt.ArrayLike, lenses: npt.ArrayLike

@@ -82,32 +82,42 @@ def say_note(message: str) -> None:
     print(f"lifcal: note: {' '.join(message.split())}", file=sys.stderr)
 
 
-def verb(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a command the house's ends: 0 done, 1 known error, 130 interrupted, 70 a bug."""
+def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Give a command the house's ends: 0 done, 1 known error, 130 interrupted, 70 a bug.
 
-    @functools.wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except LifcalError as error:
-            if _traces:
+    Parameters
+    ----------
+    resume_hint : str
+        What to do after an interruption, for verbs that can go on.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except LifcalError as error:
+                if _traces:
+                    traceback.print_exc()
+                say_error(str(error))
+                raise SystemExit(EXIT_ERROR) from None
+            except MemoryError:
+                say_error("out of memory: choose smaller images or fewer rays")
+                raise SystemExit(EXIT_ERROR) from None
+            except KeyboardInterrupt:
+                hint = f": {resume_hint}" if resume_hint else ""
+                print(f"lifcal: interrupted{hint}", file=sys.stderr)
+                raise SystemExit(EXIT_INTERRUPTED) from None
+            except BrokenPipeError:
+                raise SystemExit(EXIT_ERROR) from None
+            except Exception:
                 traceback.print_exc()
-            say_error(str(error))
-            raise SystemExit(EXIT_ERROR) from None
-        except MemoryError:
-            say_error("out of memory: choose smaller images or fewer frames")
-            raise SystemExit(EXIT_ERROR) from None
-        except KeyboardInterrupt:
-            print("lifcal: interrupted: the same command goes on from here", file=sys.stderr)
-            raise SystemExit(EXIT_INTERRUPTED) from None
-        except BrokenPipeError:
-            raise SystemExit(EXIT_ERROR) from None
-        except Exception:
-            traceback.print_exc()
-            say_error("this is a bug in lifcal: please report it with the lines above")
-            raise SystemExit(EXIT_BUG) from None
+                say_error("this is a bug in lifcal: please report it with the lines above")
+                raise SystemExit(EXIT_BUG) from None
 
-    return run
+        return run
+
+    return decorate
 
 
 def parse_image_size(text: str) -> tuple[int, int]:

@@ -49,8 +49,8 @@ app.command("simulate")(simulate)
 app.add_typer(camera_app, name="camera")
 
 
-def main() -> None:
-    """Run the command line."""
+def run() -> None:
+    """Run the verb that the arguments name."""
     arguments = sys.argv[1:]
     if "--debug" in arguments:  # wherever it stands
         arguments = ["--debug", *(word for word in arguments if word != "--debug")]

@@ -25,7 +25,7 @@ _FILE = "camera.json, grid.json, Raytrix XML, the authors' CameraModel.xml, or C
 
 
 @camera_app.command()
-@verb
+@verb()
 def show(
     file: Annotated[Path, typer.Argument(help=_FILE)],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -54,12 +54,17 @@ def show(
     else:
         _add_raytrix(table, found.content)
     output().print(table)
+    if isinstance(found.content, PlenopticCamera):
+        centers_px = found.content.image_centers_und_px
+        lost = int((centers_px[:, 0] != centers_px[:, 0]).sum())  # NaN
+        if lost:
+            say_note(f"the distortion folds back inside the image: {lost} lenses have no place")
     for note in found.notes:
         say_note(note)
 
 
 @camera_app.command()
-@verb
+@verb()
 def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help=_FILE)],
     target: Annotated[
@@ -91,13 +96,34 @@ def convert(
         raise InputError(f"{target}: cannot tell the format from the name: needs .json or .xml")
     found = read_camera_file(source)
     size = parse_image_size(image_size) if image_size is not None else None
-    if isinstance(found.content, CameraModelFile) and size is None:
-        size = found.content.image_size
-    other = read_camera_file(grid).grid(size) if grid is not None else None
-    only_grid = isinstance(found.content, MicroLensGrid | RaytrixCalibration)
-    if only_grid and kind == ".json":
+    if isinstance(found.content, MicroLensGrid | RaytrixCalibration):
+        if kind == ".xml":
+            raise InputError(f"{source}: {found.kind} holds a grid only, no camera to convert")
+        if grid is not None:
+            raise InputError(f"{source}: {found.kind} is a grid itself: leave --grid away")
+        if isinstance(found.content, MicroLensGrid) and size not in (
+            None,
+            found.content.image_size,
+        ):
+            raise InputError(f"{source}: is for another image size than {image_size}")
+        if isinstance(found.content, RaytrixCalibration) and size is None:
+            raise InputError(
+                f"{source}: {found.kind} places its grid from the middle of the image: give "
+                "--image-size WIDTHxHEIGHT"
+            )
         write_grid(target, found.grid(size))
     else:
+        expected = found.content.image_size
+        if size not in (None, expected):
+            raise InputError(
+                f"{source}: is for images of {expected[0]} x {expected[1]} px, not {image_size}"
+            )
+        other = read_camera_file(grid).grid(expected) if grid is not None else None
+        if other is not None and other.image_size != expected:
+            raise InputError(
+                f"{grid}: is for images of {other.image_size[0]} x {other.image_size[1]} px, but "
+                f"{source} is for {expected[0]} x {expected[1]} px"
+            )
         if isinstance(found.content, CameraModelFile) and other is None:
             raise InputError(f"{source}: {found.kind} has no micro-lens grid: give --grid FILE")
         camera = found.camera(other)

@@ -11,7 +11,7 @@ from lifcal.cli._console import output, verb
 from lifcal.cli.simulate import run_simulation
 
 
-@verb
+@verb("the same command goes on from here")
 def demo(
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")] = Path(
         "lifcal-demo"

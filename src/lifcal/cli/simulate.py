@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lifcal.simulate import SimulatedFrame, Simulation, SimulationOptions
 
 
-@verb
+@verb("the same command goes on from here")
 def simulate(
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     camera: Annotated[
@@ -87,7 +87,7 @@ def run_simulation(
     check_folder(folder, options)
     with messages().status("building the scene") as status:
         simulation = Simulation(options)
-        status.update("compiling the ray tracer (takes half a minute, the first time only)")
+        status.update("compiling the ray tracer (up to a minute, the first time only)")
         simulation.warm_up()
     first: SimulatedFrame | None = None
     with make_progress() as progress:

@@ -85,10 +85,18 @@ def read_camera_file(path: Path) -> CameraFile:
         If the file cannot be read, or is of no kind that is known.
     """
     start = read_bytes(path)[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
-    if start.startswith(b"<"):
-        if parse_xml(path).tag == "RayCalibData":
-            return CameraFile("Raytrix calibration", read_raytrix_xml(path))
-        return CameraFile("CameraModel.xml of the paper's authors", read_authors_xml(path))
+    if start.startswith((b"<", b"\xff\xfe", b"\xfe\xff")):
+        root = parse_xml(path)
+        if root.tag == "RayCalibData":
+            found_grid = read_raytrix_xml(path)
+            notes = (
+                ("no lens_type in the file: all lenses are taken to be of one type",)
+                if root.find("lens_type") is None
+                else ()
+            )
+            return CameraFile("Raytrix calibration", found_grid, notes)
+        if any(root.find(f".//{name}") is not None for name in ("FocalLength", "PixelSize")):
+            return CameraFile("CameraModel.xml of the paper's authors", read_authors_xml(path))
     if start.startswith(b"{"):
         content = read_json(path)
         if content.get("format") == "lifcal-grid":

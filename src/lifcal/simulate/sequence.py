@@ -85,8 +85,12 @@ class SimulationOptions:
             raise InputError(f"frames is {self.frames}, needs at most 10000")
         if not 0 <= self.seed < 2**31:
             raise InputError(f"seed is {self.seed}, needs 0 to 2147483647")
-        if not 0.0 < self.micro_aperture <= 1.0:
-            raise InputError(f"micro_aperture is {self.micro_aperture}, needs 0 to 1")
+        if not 1e-3 <= self.micro_aperture <= 1.0:
+            raise InputError(f"micro_aperture is {self.micro_aperture}, needs 0.001 to 1")
+        if self.scene_scale is not None and not 1e-3 <= self.scene_scale <= 1e3:
+            raise InputError(f"scene_scale is {self.scene_scale}, needs 0.001 to 1000")
+        if not 1 <= self.rays_per_pixel <= 65_536:
+            raise InputError(f"rays per pixel is {self.rays_per_pixel}, needs 1 to 65536")
         if not 0.0 < self.pinhole_scale <= 1.0:
             raise InputError(f"pinhole_scale is {self.pinhole_scale}, needs 0 to 1")
 
@@ -177,8 +181,13 @@ def _choose_scale(scene: Scene, optics: Optics, options: SimulationOptions) -> f
 
 
 def describe(options: SimulationOptions) -> dict[str, Any]:
-    """Return what identifies a simulation, for simulation.json."""
-    return {"format": "lifcal-simulation", "format_version": "1.0", **asdict(options)}
+    """Return what identifies a simulation: another value of any of these gives other files."""
+    return {
+        "format": "lifcal-simulation",
+        "format_version": "1.0",
+        "lifcal_version": __version__,
+        **asdict(options),
+    }
 
 
 def write_sequence(
@@ -208,8 +217,7 @@ def write_sequence(
         folder / "simulation.json",
         {
             **describe(options),
-            "lifcal_version": __version__,
-            "scene_scale": simulation.scene_scale,
+            "scene_scale_used": simulation.scene_scale,
             "f_number": simulation.optics.f_number,
             "main_radius_mm": simulation.optics.main_radius_mm,
             "micro_radius_mm": simulation.optics.micro_radius_mm,
@@ -221,40 +229,48 @@ def write_sequence(
     write_grid(truth / "grid.json", simulation.optics.camera.grid)
     write_tum(truth / "poses.txt", simulation.trajectory)
     write_json(truth / "markers.json", _markers(simulation.scene))
-    if not (folder / "white.png").exists():
+    if not _is_there(folder / "white.png"):
         write_png(folder / "white.png", simulation.render_white())
     for index in range(options.frames):
         name = f"{index:04d}"
         raw_path = folder / "raw" / f"{name}.png"
+        view_path = truth / "pinhole" / f"{name}.png"
+        depth_path = truth / "depth" / f"{name}.tiff"
         frame = None
-        if not raw_path.exists():
+        if not all(_is_there(path) for path in (raw_path, view_path, depth_path)):
             frame = simulation.render_frame(index)
             if index == 0:
                 write_json(truth / "pinhole.json", _pinhole(frame.view))
-            write_png(truth / "pinhole" / f"{name}.png", to_8_bit(frame.view.color))
-            write_float_tiff(truth / "depth" / f"{name}.tiff", frame.view.depth_mm)
-            # The raw frame comes last: where it stands, its truth stands too.
+            write_png(view_path, to_8_bit(frame.view.color))
+            write_float_tiff(depth_path, frame.view.depth_mm)
             write_png(raw_path, frame.raw)
         if on_frame is not None:
             on_frame(index, frame)
 
 
+def _is_there(path: Path) -> bool:
+    """Whether an earlier run wrote this file. Files are written whole, so not empty is enough."""
+    return path.is_file() and path.stat().st_size > 0
+
+
 def check_folder(folder: Path, options: SimulationOptions) -> None:
     """Raise DataError if `folder` holds something else than a run of these options."""
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder}: is a file, needs a folder")
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise DataError(f"{folder}: is a file, needs a folder")
+        used = folder.exists() and any(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"{folder}: cannot use this folder: {error.strerror}") from error
     record = folder / "simulation.json"
     if record.exists():
         found, wanted = read_json(record), describe(options)
         for key, value in wanted.items():
-            if key == "scene_scale" and value is None:
-                continue
             if found.get(key) != value:
                 raise DataError(
                     f"{folder}: holds another simulation ({key} is {found.get(key)!r}, not "
                     f"{value!r}). Choose another folder, or remove this one"
                 )
-    elif folder.exists() and any(folder.iterdir()):
+    elif used:
         raise DataError(f"{folder}: is not empty and holds no simulation. Choose another folder")
 
 
