@@ -30,3 +30,14 @@ def test_full_apertures_in_focus_and_out_of_focus(rng):
     rim = np.abs(predicted) > 0.1
     assert (np.sign(found[rim]) == np.sign(blurred.defocus[rim])).all()
     assert rim.sum() > 5
+
+
+def test_keplerian_balls_out_of_focus(rng):
+    """The rays have crossed before the micro lens: the shift has the other sign."""
+    optics = build_camera("mini-keplerian")
+    spots = measure_spots(optics, np.array([-3.2]), rng, balls_per_depth=8, reach=0.8)
+    assert rms(spots.residual_px()) < 0.02
+    rim = np.abs(spots.predicted_px) > 0.1
+    assert rim.sum() > 5
+    assert (spots.defocus > 0).all()
+    assert (spots.outward_px()[rim] < 0).all()

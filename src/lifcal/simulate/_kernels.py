@@ -4,6 +4,8 @@ Frames: the image side is mirrored, so that raw coordinates grow with camera coo
 positions there are in mm relative to the principal point. A ray in object space is
 `(origin_x, origin_y, 0) + t (slope_x, slope_y, 1)`, so `t` is the depth z.
 
+`surfaces` is (near, quads, balls, world_from_cam); `textures` is (texture_of, n_levels, levels,
+texels).
 Row layouts, in camera coordinates:
 quads: normal 0-2, plane distance 3, u 4-6, u offset 7, v 8-10, v offset 11, shade 12, texels a
        mm 13
@@ -56,11 +58,12 @@ def sample_texture(texels, levels, texture, level, channel, u, v):
 
 
 @njit(cache=True)
-def find_surface(ox, oy, sx, sy, candidates, n_candidates, near, quads, balls, world_from_cam):
+def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
     """Return the first surface that a ray meets (-1: none), its depth and the place (u, v) on it.
 
     `candidates` are sorted by `near`, the least depth of each surface.
     """
+    near, quads, balls, world_from_cam = surfaces
     n_quads = quads.shape[0]
     best = math.inf
     hit = -1
@@ -119,8 +122,9 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, near, quads, balls, w
 
 
 @njit(cache=True, inline="always")
-def radiance_of(hit, u, v, footprint_mm, channel, quads, balls, textures, background):
+def radiance_of(hit, u, v, footprint_mm, channel, surfaces, textures, background):
     """Return the radiance of a place on a surface, averaged over about `footprint_mm`."""
+    _, quads, balls, _ = surfaces
     texture_of, n_levels, levels, texels = textures
     if hit < 0:
         return background[channel]
@@ -203,10 +207,7 @@ def render_raw(
     channels,
     candidates,
     n_candidates,
-    near,
-    quads,
-    balls,
-    world_from_cam,
+    surfaces,
     textures,
     background,
     footprint_alpha,
@@ -295,14 +296,11 @@ def render_raw(
                                 slope_y,
                                 candidates[lens],
                                 n_candidates[lens],
-                                near,
-                                quads,
-                                balls,
-                                world_from_cam,
+                                surfaces,
                             )
                             footprint = abs(footprint_alpha * depth + footprint_beta)
                             light += radiance_of(
-                                hit, u, v, footprint, channel, quads, balls, textures, background
+                                hit, u, v, footprint, channel, surfaces, textures, background
                             )
                         total += light * weight
             out[i_row, i_col] = total / n_rays
@@ -317,10 +315,7 @@ def render_pinhole(
     tile_px,
     candidates,
     n_candidates,
-    near,
-    quads,
-    balls,
-    world_from_cam,
+    surfaces,
     textures,
     background,
     footprint,
@@ -349,15 +344,12 @@ def render_pinhole(
                     (row - 0.5 + samples[chosen, s, 1] - principal[1]) / focal_px,
                     candidates[tile],
                     n_candidates[tile],
-                    near,
-                    quads,
-                    balls,
-                    world_from_cam,
+                    surfaces,
                 )
                 size = footprint * depth
-                red += radiance_of(hit, u, v, size, 0, quads, balls, textures, background)
-                green += radiance_of(hit, u, v, size, 1, quads, balls, textures, background)
-                blue += radiance_of(hit, u, v, size, 2, quads, balls, textures, background)
+                red += radiance_of(hit, u, v, size, 0, surfaces, textures, background)
+                green += radiance_of(hit, u, v, size, 1, surfaces, textures, background)
+                blue += radiance_of(hit, u, v, size, 2, surfaces, textures, background)
             out_color[row, col, 0] = red / n_rays
             out_color[row, col, 1] = green / n_rays
             out_color[row, col, 2] = blue / n_rays
@@ -368,9 +360,6 @@ def render_pinhole(
                 (row - principal[1]) / focal_px,
                 candidates[tile],
                 n_candidates[tile],
-                near,
-                quads,
-                balls,
-                world_from_cam,
+                surfaces,
             )
             out_depth[row, col] = depth if hit >= 0 else math.nan

@@ -208,6 +208,11 @@ class SurfacesInCamera:
             self.near[n_quads + index] = center[2] - ball.radius_mm
         self.order = np.argsort(self.near, kind="stable")
 
+    @property
+    def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """The arrays that the kernels take: least depths, quads, balls, rotation to the world."""
+        return self.near, self.quads, self.balls, self.world_from_cam
+
     def cull(
         self, slopes: FloatArray, spread: float, reach_mm: float
     ) -> tuple[npt.NDArray[np.int16], IntArray]:
@@ -360,10 +365,7 @@ class Renderer:
             self.channels,
             candidates,
             n_candidates,
-            surfaces.near,
-            surfaces.quads,
-            surfaces.balls,
-            surfaces.world_from_cam,
+            surfaces.arrays,
             scene.textures,
             scene.background,
             camera.array.alpha * footprint,
@@ -406,10 +408,7 @@ class Renderer:
             _TILE_PX,
             candidates,
             n_candidates,
-            surfaces.near,
-            surfaces.quads,
-            surfaces.balls,
-            surfaces.world_from_cam,
+            surfaces.arrays,
             scene.textures,
             scene.background,
             _PREFILTER_PX / focal,
