@@ -10,11 +10,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import camera, command_line, simulate
+from benchmarks import camera, command_line, grid, simulate
 from lifcal import __version__
 from lifcal.files import write_json
 
-BENCHMARKS = {"camera": camera.run, "simulate": simulate.run, "command-line": command_line.run}
+BENCHMARKS = {
+    "camera": camera.run,
+    "simulate": simulate.run,
+    "grid": grid.run,
+    "command-line": command_line.run,
+}
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ DOORS = {
     "typer": {"cli"},
     "rich": {"cli"},
     "defusedxml": {"camera"},
-    "numba": {"camera", "simulate"},
+    "numba": {"camera", "imaging", "simulate"},
 }
 
 

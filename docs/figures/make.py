@@ -10,6 +10,8 @@ import numpy as np
 from benchmarks.spots import measure_spots
 from lifcal.imaging import preview
 from lifcal.imaging.files import write_png
+from lifcal.imaging.grid_fit import average_frames, fit_grid_to_frames
+from lifcal.imaging.grid_picture import draw_grid_fit
 from lifcal.simulate import (
     SCENES,
     PackedScene,
@@ -112,8 +114,19 @@ def make_focus_shift() -> None:
     figure.savefig(FOLDER / "focus-shift.png", dpi=110)
 
 
+def make_grid_fit() -> None:
+    """A grid found in six frames of a scene, with no white image."""
+    simulation = Simulation(
+        SimulationOptions(camera="r5-16mm", scene="room", frames=6, rays_per_pixel=4)
+    )
+    average = average_frames([simulation.render_frame(index).raw for index in range(6)])
+    fit = fit_grid_to_frames(average)
+    write_png(FOLDER / "grid-fit.png", draw_grid_fit(fit, average.mean))
+
+
 if __name__ == "__main__":
     make_overview()
     make_scenes()
     make_grid()
+    make_grid_fit()
     make_focus_shift()

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from lifcal.camera import Apertures, compute_disc_overlap
+from lifcal.camera import Apertures, OverlapDiscs, compute_disc_overlap
 from lifcal.errors import InputError
+from lifcal.simulate import build_camera
 from tests.reference import aperture_twin
 
 # An R5 with 16 mm, and a Keplerian camera: main radius, micro radius, b_L0, B.
@@ -86,3 +87,32 @@ def test_illumination_falls_from_the_whole_to_nothing():
 def test_wrong_radius_is_named():
     with pytest.raises(InputError, match="micro_radius_mm is 0"):
         Apertures(1.0, 0.0, 10.0, 0.3)
+
+
+def test_overlap_discs_are_those_of_the_apertures():
+    apertures = Apertures(2.0, 0.06, 15.9, 0.376)
+    planes = np.array([2.5, 4.2])
+    main, micro = apertures.disc_radii_mm(planes)
+    discs = OverlapDiscs(main / 0.0055, tuple(micro / 0.0055))
+    offset = np.linspace(0.0, 0.1, 30)
+    for kind, plane in enumerate(planes):
+        expected = apertures.compute_illumination(offset, plane)
+        found = discs.compute_illumination(offset / 0.0055, kind)
+        np.testing.assert_allclose(found, expected / expected[0], atol=1e-12)
+    assert discs.reach_px == pytest.approx((main + micro.max()) / 0.0055)
+
+
+@pytest.mark.parametrize(("main", "micro"), [(0.0, (1.0,)), (1.0, ()), (1.0, (np.nan,))])
+def test_overlap_discs_are_checked(main, micro):
+    with pytest.raises(InputError, match=r"main_px|micro_px"):
+        OverlapDiscs(main, micro)
+
+
+def test_simulated_grids_know_their_discs():
+    optics = build_camera("mini")
+    main, micro = optics.apertures.disc_radii_mm(optics.focal_planes_v)
+    pixel = optics.camera.pixel_size_mm
+    assert optics.camera.grid.discs.main_px == pytest.approx(main / pixel)
+    assert optics.camera.grid.discs.micro_px == pytest.approx(micro / pixel)
+    smaller = optics.stopped_down(0.5)
+    assert smaller.camera.grid.discs.micro_px == pytest.approx(0.5 * micro / pixel)

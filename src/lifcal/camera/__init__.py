@@ -1,6 +1,6 @@
 """The camera model: parameters, projection, distortion, the micro-lens grid, the camera file."""
 
-from lifcal.camera.apertures import Apertures, compute_disc_overlap
+from lifcal.camera.apertures import Apertures, OverlapDiscs, compute_disc_overlap
 from lifcal.camera.authors_xml import CameraModelFile, read_authors_xml, write_authors_xml
 from lifcal.camera.camera_file import (
     grid_from_dict,
@@ -42,6 +42,7 @@ __all__ = [
     "MicroImagePoints",
     "MicroLensGrid",
     "NoDistortion",
+    "OverlapDiscs",
     "PhysicalParameters",
     "PinholeArray",
     "PlenopticCamera",

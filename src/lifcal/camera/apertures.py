@@ -7,6 +7,7 @@ two discs. See docs/camera-model.md, "Focus times vignetting".
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +54,47 @@ def compute_disc_overlap(
     area = np.where(inside, np.pi * small * small, np.where(apart, 0.0, area))
     centroid = np.where(inside, np.where(b <= a, d, 0.0), np.where(apart, np.nan, centroid))
     return area, centroid
+
+
+@dataclass(frozen=True)
+class OverlapDiscs:
+    """The two discs whose overlap is the brightness inside a micro image, on the sensor.
+
+    A pixel at distance `m` from its micro-image center gets light in proportion to the area that a
+    disc of radius `main_px` and one of radius `micro_px[type]` share at distance `m`.
+
+    Parameters
+    ----------
+    main_px : float
+        The main aperture seen through the middle of a micro lens.
+    micro_px : tuple of float
+        The micro aperture as it comes back from the main lens' plane, for each lens type.
+    """
+
+    main_px: float
+    micro_px: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        micro = tuple(float(radius) for radius in self.micro_px)
+        if not micro:
+            raise InputError("micro_px is empty, needs a radius for each lens type")
+        for name, radius in (("main_px", self.main_px), *(("micro_px", r) for r in micro)):
+            if not (math.isfinite(radius) and radius > 0.0):
+                raise InputError(f"{name} has {radius}, needs positive numbers")
+        object.__setattr__(self, "main_px", float(self.main_px))
+        object.__setattr__(self, "micro_px", micro)
+
+    @property
+    def reach_px(self) -> float:
+        """How far from a micro-image center its light reaches."""
+        return self.main_px + max(self.micro_px)
+
+    def compute_illumination(self, offset_px: npt.ArrayLike, lens_type: int = 0) -> FloatArray:
+        """Return the brightness at a distance from the center, relative to that in the center."""
+        micro = self.micro_px[lens_type]
+        offset = np.abs(np.asarray(offset_px, np.float64))
+        area, _ = compute_disc_overlap(self.main_px, micro, offset)
+        return np.asarray(area / (np.pi * min(self.main_px, micro) ** 2))
 
 
 @dataclass(frozen=True)

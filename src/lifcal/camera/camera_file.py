@@ -24,6 +24,7 @@ import numpy as np
 from lifcal import __version__
 from lifcal.arrays import FloatArray
 from lifcal.camera._safe_xml import shorten
+from lifcal.camera.apertures import OverlapDiscs
 from lifcal.camera.distortion import DISTORTION_MODELS, Distortion, make_distortion
 from lifcal.camera.grid import Lattice, MicroLensGrid
 from lifcal.camera.model import PlenopticCamera
@@ -136,6 +137,12 @@ def grid_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
     """
     planes = None if grid.focal_planes is None else grid.focal_planes.tolist()
     size = list(grid.image_size)
+    discs: dict[str, Any] = {}
+    if grid.discs is not None:
+        discs["overlap_discs"] = {
+            "main_px": grid.discs.main_px,
+            "micro_px": list(grid.discs.micro_px),
+        }
     lattice = grid.lattice
     if lattice is None or not _is_whole(grid, lattice):
         return {
@@ -147,6 +154,7 @@ def grid_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
                 "of_lens": grid.lens_types.tolist(),
                 "focal_planes": planes,
             },
+            **discs,
             "centers_px": grid.centers_raw_px.tolist(),
         }
     return {
@@ -160,6 +168,7 @@ def grid_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
             "rule": list(lattice.type_rule),
             "focal_planes": planes,
         },
+        **discs,
     }
 
 
@@ -492,6 +501,12 @@ def _grid_from_node(node: _Node) -> MicroLensGrid:
     planes: FloatArray | None = None
     if types.has("focal_planes"):
         planes = np.array(types.child("focal_planes").numbers(number))
+    discs: OverlapDiscs | None = None
+    if node.has("overlap_discs"):
+        radii = node.child("overlap_discs")
+        discs = OverlapDiscs(
+            radii.child("main_px").number(), tuple(radii.child("micro_px").numbers(number))
+        )
     if layout == "explicit":
         centers = [item.numbers(2) for item in node.child("centers_px").items()]
         of_lens = types.child("of_lens").integers(len(centers))
@@ -502,6 +517,7 @@ def _grid_from_node(node: _Node) -> MicroLensGrid:
             radius,
             number,
             planes,
+            discs=discs,
         )
     if layout not in ("hexagonal", "square"):
         raise node.child("layout").wrong("hexagonal, square or explicit")
@@ -512,7 +528,7 @@ def _grid_from_node(node: _Node) -> MicroLensGrid:
         _rule(types.child("rule")),
     )
     return MicroLensGrid.from_lattice(
-        lattice, (width, height), radius_px=radius, focal_planes=planes
+        lattice, (width, height), radius_px=radius, focal_planes=planes, discs=discs
     )
 
 

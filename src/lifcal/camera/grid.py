@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from lifcal.arrays import FloatArray, IntArray, check_array, check_indices, read_only
 from lifcal.camera import _kernels
+from lifcal.camera.apertures import OverlapDiscs
 from lifcal.errors import ConfigError, InputError
 
 LAYOUTS = ("hexagonal-rows", "hexagonal-columns", "square")
@@ -261,6 +262,8 @@ class MicroLensGrid:
         None for an explicit list of centers.
     indices_qr : (n_lenses, 2) int64 or None
         Place of each lens in the lattice.
+    discs : OverlapDiscs or None
+        The two discs whose overlap is the fall-off of brightness inside the micro images.
     """
 
     image_size: tuple[int, int]
@@ -271,6 +274,7 @@ class MicroLensGrid:
     focal_planes: FloatArray | None = None
     lattice: Lattice | None = None
     indices_qr: IntArray | None = None
+    discs: OverlapDiscs | None = None
 
     def __post_init__(self) -> None:
         size = check_image_size(self.image_size)
@@ -285,6 +289,11 @@ class MicroLensGrid:
         if self.focal_planes is not None:
             planes = check_array(self.focal_planes, "focal_planes", (self.n_types,), finite=True)
             object.__setattr__(self, "focal_planes", read_only(planes.copy()))
+        if self.discs is not None and len(self.discs.micro_px) != self.n_types:
+            raise InputError(
+                f"the overlap discs are of {len(self.discs.micro_px)} lens types, the grid has "
+                f"{self.n_types}"
+            )
         object.__setattr__(self, "image_size", size)
         object.__setattr__(self, "centers_raw_px", read_only(centers))
         object.__setattr__(self, "lens_types", read_only(types))
@@ -297,6 +306,7 @@ class MicroLensGrid:
         *,
         radius_px: float | None = None,
         focal_planes: Sequence[float] | FloatArray | None = None,
+        discs: OverlapDiscs | None = None,
     ) -> MicroLensGrid:
         """Build the grid of all lenses whose micro image touches the image.
 
@@ -314,6 +324,7 @@ class MicroLensGrid:
             None if focal_planes is None else np.asarray(focal_planes, np.float64),
             lattice,
             read_only(indices),
+            discs,
         )
 
     @classmethod

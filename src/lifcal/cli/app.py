@@ -11,6 +11,7 @@ from lifcal import __version__
 from lifcal.cli import _console
 from lifcal.cli.camera import camera_app
 from lifcal.cli.demo import demo
+from lifcal.cli.grid import grid
 from lifcal.cli.simulate import simulate
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ def options(
 
 app.command("demo")(demo)
 app.command("simulate")(simulate)
+app.command("grid")(grid)
 app.add_typer(camera_app, name="camera")
 
 

@@ -198,6 +198,9 @@ def _add_grid(table: Table, grid: MicroLensGrid) -> None:
     if grid.focal_planes is not None:
         planes = ", ".join(f"{plane:.3f}" for plane in grid.focal_planes)
         table.add_row("in focus at u", planes, "")
+    if grid.discs is not None:
+        radii = ", ".join(f"{radius:.3f}" for radius in grid.discs.micro_px)
+        table.add_row("overlap discs", f"{grid.discs.main_px:.3f} and {radii}", "px")
 
 
 def _add_model_file(table: Table, found: CameraModelFile) -> None:

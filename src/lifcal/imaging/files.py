@@ -11,6 +11,7 @@ import numpy.typing as npt
 from lifcal.arrays import Float32Array, ImageArray
 from lifcal.errors import DataError
 from lifcal.files import read_bytes, write_bytes
+from lifcal.imaging.image_headers import read_header
 
 
 def write_png(path: Path, image: ImageArray) -> None:
@@ -34,10 +35,26 @@ def _write(path: Path, suffix: str, image: npt.NDArray[np.generic], options: lis
 
 def read_image(path: Path) -> npt.NDArray[np.generic]:
     """Return an image as stored: (height, width), or red, green, blue (height, width, 3)."""
-    content = read_bytes(path, limit=1 << 30)
+    return decode_image(path, read_bytes(path, limit=1 << 30))
+
+
+def decode_image(path: Path, content: bytes) -> npt.NDArray[np.generic]:
+    """Return the image in a file's content; `path` is for the message.
+
+    Raises
+    ------
+    DataError
+        If it is no image, or not all of it is there (a decoder alone may fill in gray).
+    """
+    header = read_header(content)
+    if header is not None and not header.complete:
+        raise DataError(f"{path}: cut off or damaged {header.kind}: {header.problem}")
     image = None
     if content:
-        image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
+        try:
+            image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
+        except cv2.error as error:
+            raise DataError(f"{path}: OpenCV cannot decode it: {error.err}") from None
     if image is None:
         raise DataError(f"{path}: not an image that can be read, or cut off")
     if image.ndim == 3 and image.shape[2] >= 3:

@@ -13,6 +13,7 @@ from lifcal.camera import (
     Lattice,
     MicroLensGrid,
     NoDistortion,
+    OverlapDiscs,
     PhysicalParameters,
     PlenopticCamera,
 )
@@ -67,15 +68,17 @@ class CameraDesign:
         )
         grid = MicroLensGrid.from_lattice(lattice, self.image_size)
         planes = np.array(self.focal_planes_v)
-        camera = PlenopticCamera(
-            self.parameters, self.pixel_size_um / 1000.0, grid, self.distortion, "simulation"
-        )
+        pixel_mm = self.pixel_size_um / 1000.0
+        camera = PlenopticCamera(self.parameters, pixel_mm, grid, self.distortion, "simulation")
+        optics = Optics.matched(camera, planes, main_fill=self.main_fill)
+        main, micro = optics.apertures.disc_radii_mm(planes)
         grid = MicroLensGrid.from_lattice(
-            lattice, self.image_size, focal_planes=camera.virtual_depth_from_paper(planes)
+            lattice,
+            self.image_size,
+            focal_planes=camera.virtual_depth_from_paper(planes),
+            discs=OverlapDiscs(main / pixel_mm, tuple((micro / pixel_mm).tolist())),
         )
-        camera = PlenopticCamera(
-            self.parameters, self.pixel_size_um / 1000.0, grid, self.distortion, "simulation"
-        )
+        camera = PlenopticCamera(self.parameters, pixel_mm, grid, self.distortion, "simulation")
         return Optics.matched(camera, planes, main_fill=self.main_fill)
 
 

@@ -101,4 +101,10 @@ class Optics:
 
     def stopped_down(self, micro_fraction: float) -> Optics:
         """Return the same camera with the micro apertures' radius multiplied."""
-        return replace(self, micro_radius_mm=self.micro_radius_mm * micro_fraction)
+        camera = self.camera
+        discs = camera.grid.discs
+        if discs is not None:
+            smaller = tuple(radius * micro_fraction for radius in discs.micro_px)
+            grid = replace(camera.grid, discs=replace(discs, micro_px=smaller))
+            camera = replace(camera, grid=grid)
+        return replace(self, camera=camera, micro_radius_mm=self.micro_radius_mm * micro_fraction)

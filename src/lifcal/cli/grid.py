@@ -1,0 +1,200 @@
+"""`lifcal grid`: the micro-lens grid from a white image, or from the scene frames alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lifcal.cli._console import (
+    EXIT_ERROR,
+    make_progress,
+    messages,
+    output,
+    say_error,
+    say_note,
+    verb,
+)
+from lifcal.errors import DataError, EstimationError, InputError
+
+if TYPE_CHECKING:
+    from lifcal.arrays import Float32Array
+    from lifcal.camera import MicroLensGrid
+    from lifcal.imaging.frames import Frames
+    from lifcal.imaging.grid_fit import GridFit
+
+_SOURCES = {
+    "white": "white image",
+    "frames": "scene frames",
+    "scene": "one scene frame",
+}
+
+
+@verb()
+def grid(
+    images: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WHITE|RAWS...",
+            help="A white image, or raws of a scene: files, folders, globs, videos.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--output", help="grid.json to write.")],
+    xml: Annotated[
+        Path | None,
+        typer.Option(help="The maker's XML (or a grid.json) to start from; its types are kept."),
+    ] = None,
+    bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
+    max_frames: Annotated[int, typer.Option(help="Scene frames to use at most.")] = 40,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Find the micro-lens grid: from a white image, or, without one, from raws of a scene.
+
+    Writes grid.json, and a picture of the fit beside it.
+    """
+    from lifcal.camera import write_grid
+    from lifcal.imaging.files import write_png
+    from lifcal.imaging.frames import open_frames
+    from lifcal.imaging.grid_picture import draw_grid_fit
+
+    if out.suffix.lower() != ".json":
+        raise InputError(f"{out}: the grid is written as .json")
+    if max_frames < 1:
+        raise InputError(f"--max-frames is {max_frames}, needs at least 1")
+    frames = open_frames(images, bayer=bayer)
+    start = _read_start(xml, frames) if xml is not None else None
+    if len(frames) == 1:
+        fit, image, problems = *_fit_one(frames, start), 0
+    else:
+        fit, image, problems = _fit_several(frames, start, max_frames)
+    picture = out.with_suffix(".png")
+    write_grid(out, fit.grid)
+    write_png(picture, draw_grid_fit(fit, image))
+    content = {
+        **_figures(fit),
+        "grid": str(out),
+        "picture": str(picture),
+        "unreadable_frames": problems,
+    }
+    if as_json:
+        print(json.dumps(content, indent=2))
+    else:
+        _print_table(fit)
+        output().print(f"{out}: written, with a picture of the fit in {picture}", soft_wrap=True)
+    for note in fit.notes:
+        say_note(note)
+    if problems:
+        raise SystemExit(EXIT_ERROR)
+
+
+def _read_start(path: Path, frames: Frames) -> MicroLensGrid:
+    from lifcal.imaging.camera_formats import read_camera_file
+
+    start = read_camera_file(path).grid(frames.image_size)
+    if start.image_size != frames.image_size:
+        raise DataError(
+            f"{path}: a grid for {start.image_size[0]} x {start.image_size[1]} px, the images have "
+            f"{frames.image_size[0]} x {frames.image_size[1]} px"
+        )
+    return start
+
+
+def _fit_one(frames: Frames, start: MicroLensGrid | None) -> tuple[GridFit, Float32Array]:
+    """Fit to one image: as white if all micro images look alike, else as a scene."""
+    from lifcal.imaging.grid_fit import (
+        WHITE_STRUCTURE,
+        fit_grid_to_frames,
+        fit_grid_to_white,
+        refine_grid,
+    )
+
+    with messages().status("reading the image"):
+        frame = frames.read(0)
+    with messages().status("fitting the grid (the first time takes half a minute longer)"):
+        failure: EstimationError | None = None
+        try:
+            fit = fit_grid_to_white(frame) if start is None else refine_grid(start, frame)
+            if fit.structure < WHITE_STRUCTURE:
+                return fit, frame.gray
+        except EstimationError as error:
+            failure = error
+        try:
+            if start is None:
+                return fit_grid_to_frames([frame]), frame.gray
+            return refine_grid(start, frame, source="scene"), frame.gray
+        except EstimationError as error:
+            raise DataError(f"{frame.source}: {failure or error}") from None
+
+
+def _fit_several(
+    frames: Frames, start: MicroLensGrid | None, max_frames: int
+) -> tuple[GridFit, Float32Array, int]:
+    """Fit to the average of scene frames; frames that cannot be read are named and left out."""
+    from lifcal.imaging.grid_fit import average_frames, fit_grid_to_frames, refine_grid
+
+    problems: list[DataError] = []
+    with make_progress() as progress:
+        task = progress.add_task("reading frames", total=min(max_frames, len(frames)))
+        average = average_frames(
+            frames,
+            max_frames=max_frames,
+            on_frame=lambda count, _: progress.update(task, completed=count),
+            on_problem=problems.append,
+        )
+    for problem in problems:
+        say_error(str(problem))
+    with messages().status("fitting the grid (the first time takes half a minute longer)"):
+        fit = fit_grid_to_frames(average) if start is None else refine_grid(start, average)
+    return fit, average.mean, len(problems)
+
+
+def _figures(fit: GridFit) -> dict[str, Any]:
+    from math import degrees
+
+    from lifcal.imaging.grid_fit import LensFlag
+
+    return {
+        "source": _SOURCES[fit.source],
+        "layout": fit.layout,
+        "pitch_px": fit.pitch_px,
+        "rotation_deg": degrees(fit.rotation_rad) + 0.0,
+        "lenses": len(fit.grid),
+        "lenses_used": fit.n_used,
+        "lenses_dead": int(((fit.flags & LensFlag.DEAD) > 0).sum()),
+        "lenses_outlier": int(((fit.flags & LensFlag.OUTLIER) > 0).sum()),
+        "residual_rms_px": fit.rms_px,
+        "radius_px": fit.grid.radius_px,
+        "types": fit.grid.n_types,
+        "main_disc_px": None if fit.discs is None else fit.discs.main_px,
+        "micro_discs_px": None if fit.discs is None else list(fit.discs.micro_px),
+        "notes": list(fit.notes),
+    }
+
+
+def _print_table(fit: GridFit) -> None:
+    from rich.table import Table
+
+    found = _figures(fit)
+    table = Table(title=f"grid from {found['source']}", title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_row("layout", found["layout"], "")
+    table.add_row("pitch", f"{found['pitch_px']:.4f}", "px")
+    table.add_row("rotation", f"{found['rotation_deg']:.4f}", "deg")
+    table.add_row(
+        "lenses",
+        f"{found['lenses']} ({found['lenses_used']} used, {found['lenses_dead']} dead, "
+        f"{found['lenses_outlier']} outliers)",
+        "",
+    )
+    table.add_row("residual rms", f"{found['residual_rms_px']:.4f}", "px")
+    table.add_row("radius", f"{found['radius_px']:.2f}", "px")
+    table.add_row("lens types", str(found["types"]), "")
+    if fit.discs is not None:
+        table.add_row("main disc", f"{fit.discs.main_px:.3f}", "px")
+        micro = ", ".join(f"{radius:.3f}" for radius in fit.discs.micro_px)
+        table.add_row("micro discs", micro, "px")
+    output().print(table)

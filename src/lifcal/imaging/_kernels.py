@@ -1,0 +1,263 @@
+"""Loops over pixels and micro images for fitting the grid."""
+
+import numpy as np
+from numba import njit, prange
+
+
+@njit(cache=True, parallel=True)
+def fold_cell(image, origin, inverse, brightness, q_first, r_first, box, size, totals, counts):
+    """Average an image over the cells of a lattice.
+
+    `inverse` turns (x, y) - origin into lattice units (q, r); `brightness` (rows r, columns q)
+    is what a cell's pixels are divided by, NaN or zero for a cell that is left out; `box` is
+    (x_first, y_first, x_end, y_end). `totals`, `counts` (chunks, size, size) are filled, first by
+    the part of r, then of q, bins centered on multiples of 1 / size.
+    """
+    chunks = totals.shape[0]
+    height = box[3] - box[1]
+    for chunk in prange(chunks):
+        totals[chunk] = 0.0
+        counts[chunk] = 0.0
+        for row in range(
+            box[1] + height * chunk // chunks, box[1] + height * (chunk + 1) // chunks
+        ):
+            y = row - origin[1]
+            for col in range(box[0], box[2]):
+                x = col - origin[0]
+                q = x * inverse[0, 0] + y * inverse[1, 0]
+                r = x * inverse[0, 1] + y * inverse[1, 1]
+                q_cell = int(np.floor(q + 0.5))
+                r_cell = int(np.floor(r + 0.5))
+                i = r_cell - r_first
+                j = q_cell - q_first
+                if i < 0 or j < 0 or i >= brightness.shape[0] or j >= brightness.shape[1]:
+                    continue
+                level = brightness[i, j]
+                if not level > 0.0:
+                    continue
+                u = int(np.floor((q - np.floor(q)) * size + 0.5)) % size
+                v = int(np.floor((r - np.floor(r)) * size + 0.5)) % size
+                totals[chunk, v, u] += image[row, col] / level
+                counts[chunk, v, u] += 1.0
+
+
+@njit(cache=True)
+def _solve(matrix, vector, n):
+    """Solve a small symmetric system in place by elimination; return whether it could be."""
+    for i in range(n):
+        pivot = i
+        for k in range(i + 1, n):
+            if abs(matrix[k, i]) > abs(matrix[pivot, i]):
+                pivot = k
+        if abs(matrix[pivot, i]) < 1e-14:
+            return False
+        if pivot != i:
+            for j in range(n):
+                matrix[i, j], matrix[pivot, j] = matrix[pivot, j], matrix[i, j]
+            vector[i], vector[pivot] = vector[pivot], vector[i]
+        for k in range(i + 1, n):
+            factor = matrix[k, i] / matrix[i, i]
+            for j in range(i, n):
+                matrix[k, j] -= factor * matrix[i, j]
+            vector[k] -= factor * vector[i]
+    for i in range(n - 1, -1, -1):
+        for j in range(i + 1, n):
+            vector[i] -= matrix[i, j] * vector[j]
+        vector[i] /= matrix[i, i]
+    return True
+
+
+@njit(cache=True, parallel=True)
+def match_cells(image, centers, inverse, table, radius, shifts, gains, errors):
+    """Find how far each micro image is from where the lattice puts it.
+
+    Around each center the image is fitted by `T (gain + tilt . x) - gain shift . grad T`, with the
+    mean cell T: brightness, a slope of brightness and the shift. `table` (size, size, 3) holds T
+    and its derivatives by x and y in px. The window has the given radius, with a soft edge.
+
+    Fills `shifts` (n, 2) in px, `gains` (n,), and `errors` (n,), the rms of what is left relative
+    to the gain; NaN where too few pixels are inside the image.
+    """
+    height, width = image.shape
+    # Coordinates in the window are divided by the radius, so that the equations are well scaled.
+    full = np.pi * radius * radius
+    per_square = 1.0 / (radius * radius)
+    per_radius = 1.0 / radius
+    size = table.shape[0]
+    for lens in prange(centers.shape[0]):
+        shifts[lens, 0] = np.nan
+        shifts[lens, 1] = np.nan
+        gains[lens] = np.nan
+        errors[lens] = np.nan
+        cx = centers[lens, 0]
+        cy = centers[lens, 1]
+        if not (np.isfinite(cx) and np.isfinite(cy)):
+            continue
+        matrix = np.zeros((5, 5))
+        vector = np.zeros(5)
+        model = np.empty(5)
+        squares = 0.0
+        total = 0.0
+        inside = 0
+        x_first = max(0, int(np.ceil(cx - radius)))
+        x_last = min(width - 1, int(np.floor(cx + radius)))
+        y_first = max(0, int(np.ceil(cy - radius)))
+        y_last = min(height - 1, int(np.floor(cy + radius)))
+        for row in range(y_first, y_last + 1):
+            dy = row - cy
+            for col in range(x_first, x_last + 1):
+                dx = col - cx
+                square = (dx * dx + dy * dy) * per_square
+                if square >= 1.0:
+                    continue
+                value = image[row, col]
+                if not np.isfinite(value):
+                    continue
+                weight = min(1.0, 2.0 * (1.0 - square))
+                # The table repeats: where in it is this pixel, and between which entries.
+                u = (dx * inverse[0, 0] + dy * inverse[1, 0] + 2.0) * size
+                v = (dx * inverse[0, 1] + dy * inverse[1, 1] + 2.0) * size
+                u_low = int(u)
+                v_low = int(v)
+                a = u - u_low
+                b = v - v_low
+                u_low %= size
+                v_low %= size
+                u_high = u_low + 1 if u_low + 1 < size else 0
+                v_high = v_low + 1 if v_low + 1 < size else 0
+                w_00 = (1.0 - a) * (1.0 - b)
+                w_01 = a * (1.0 - b)
+                w_10 = (1.0 - a) * b
+                w_11 = a * b
+                mean = (
+                    w_00 * table[v_low, u_low, 0]
+                    + w_01 * table[v_low, u_high, 0]
+                    + w_10 * table[v_high, u_low, 0]
+                    + w_11 * table[v_high, u_high, 0]
+                )
+                by_x = (
+                    w_00 * table[v_low, u_low, 1]
+                    + w_01 * table[v_low, u_high, 1]
+                    + w_10 * table[v_high, u_low, 1]
+                    + w_11 * table[v_high, u_high, 1]
+                )
+                by_y = (
+                    w_00 * table[v_low, u_low, 2]
+                    + w_01 * table[v_low, u_high, 2]
+                    + w_10 * table[v_high, u_low, 2]
+                    + w_11 * table[v_high, u_high, 2]
+                )
+                model[0] = mean
+                model[1] = mean * dx * per_radius
+                model[2] = mean * dy * per_radius
+                model[3] = -by_x * radius
+                model[4] = -by_y * radius
+                for i in range(5):
+                    for j in range(i, 5):
+                        matrix[i, j] += weight * model[i] * model[j]
+                    vector[i] += weight * model[i] * value
+                squares += weight * value * value
+                total += weight
+                inside += 1
+        if inside < 0.8 * full:
+            continue
+        for i in range(5):
+            for j in range(i):
+                matrix[i, j] = matrix[j, i]
+        right = vector.copy()
+        if not _solve(matrix, vector, 5):
+            continue
+        gain = vector[0]
+        gains[lens] = gain
+        left = squares
+        for i in range(5):
+            left -= vector[i] * right[i]
+        if gain > 1e-12:
+            shifts[lens, 0] = vector[3] * radius / gain
+            shifts[lens, 1] = vector[4] * radius / gain
+            errors[lens] = np.sqrt(max(left, 0.0) / total) / gain
+
+
+@njit(cache=True, parallel=True)
+def measure_discs(image, centers, radius, means):
+    """Fill `means` (n,) with the mean over discs; NaN where less than half is in the image."""
+    height, width = image.shape
+    for lens in prange(centers.shape[0]):
+        cx = centers[lens, 0]
+        cy = centers[lens, 1]
+        total = 0.0
+        inside = 0
+        for row in range(max(0, int(np.ceil(cy - radius))), min(height - 1, int(cy + radius)) + 1):
+            for col in range(
+                max(0, int(np.ceil(cx - radius))), min(width - 1, int(cx + radius)) + 1
+            ):
+                dx = col - cx
+                dy = row - cy
+                if dx * dx + dy * dy <= radius * radius and np.isfinite(image[row, col]):
+                    total += image[row, col]
+                    inside += 1
+        means[lens] = np.nan
+        if inside > 0 and inside >= 0.5 * np.pi * radius * radius:
+            means[lens] = total / inside
+
+
+@njit(cache=True, parallel=True)
+def measure_rings(image, centers, step, totals, counts, radii):
+    """Sum each micro image over rings of width `step` about its center.
+
+    Fills `totals`, `counts` and `radii` (sums of pixel values, of pixels, and of their distances),
+    each (n, n_rings).
+    """
+    height, width = image.shape
+    n_rings = totals.shape[1]
+    reach = n_rings * step
+    for lens in prange(centers.shape[0]):
+        totals[lens] = 0.0
+        counts[lens] = 0.0
+        radii[lens] = 0.0
+        cx = centers[lens, 0]
+        cy = centers[lens, 1]
+        for row in range(max(0, int(np.ceil(cy - reach))), min(height - 1, int(cy + reach)) + 1):
+            for col in range(max(0, int(np.ceil(cx - reach))), min(width - 1, int(cx + reach)) + 1):
+                value = image[row, col]
+                if not np.isfinite(value):
+                    continue
+                distance = np.sqrt((col - cx) ** 2 + (row - cy) ** 2)
+                ring = int(distance / step)
+                if ring < n_rings:
+                    totals[lens, ring] += value
+                    counts[lens, ring] += 1.0
+                    radii[lens, ring] += distance
+
+
+@njit(cache=True, parallel=True)
+def sum_profiles(centers, start, items, origin, shape, cell, types, profiles, step, out):
+    """Fill `out` (rows, cols) with the light of all lenses: radial profiles about their centers.
+
+    `profiles` (n_types, n) are sampled every `step` px from the center on, and end at zero.
+    """
+    rows, cols = out.shape
+    n = profiles.shape[1]
+    reach = (n - 1) * step
+    for row in prange(rows):
+        j_first = max(0, int(np.floor((row - reach - origin[1]) / cell)))
+        j_last = min(shape[1] - 1, int(np.floor((row + reach - origin[1]) / cell)))
+        for col in range(cols):
+            i_first = max(0, int(np.floor((col - reach - origin[0]) / cell)))
+            i_last = min(shape[0] - 1, int(np.floor((col + reach - origin[0]) / cell)))
+            total = 0.0
+            for j in range(j_first, j_last + 1):
+                for i in range(i_first, i_last + 1):
+                    flat = j * shape[0] + i
+                    for k in range(start[flat], start[flat + 1]):
+                        lens = items[k]
+                        dx = centers[lens, 0] - col
+                        dy = centers[lens, 1] - row
+                        place = np.sqrt(dx * dx + dy * dy) / step
+                        low = int(place)
+                        if low + 1 < n:
+                            part = place - low
+                            kind = types[lens]
+                            total += (1.0 - part) * profiles[kind, low]
+                            total += part * profiles[kind, low + 1]
+            out[row, col] = total

@@ -1,0 +1,118 @@
+"""Undoing the fall-off of brightness inside micro images.
+
+A vignetting map holds, for each pixel, how bright white is there: 1 in the brightest places, 0
+where it is too dark to be of use. Raws are divided by it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import Float32Array
+from lifcal.camera.apertures import OverlapDiscs
+from lifcal.camera.grid import MicroLensGrid
+from lifcal.errors import InputError
+from lifcal.imaging import _kernels
+from lifcal.imaging.frames import Frame
+from lifcal.imaging.overlap_fit import compute_blurred_overlap
+
+DARKEST = 0.1
+_STEP_PX = 0.1
+
+
+def vignetting_from_white(
+    white: Frame | npt.NDArray[np.generic], *, darkest: float = DARKEST
+) -> Float32Array:
+    """Return the vignetting map of a white image.
+
+    Parameters
+    ----------
+    white : Frame or (height, width) array
+        Its noise goes into every raw that is divided by it: the mean of several is better.
+    darkest : float
+        Below this part of the brightest level the map is 0.
+
+    Returns
+    -------
+    (height, width) float32
+    """
+    image = white.gray if isinstance(white, Frame) else np.asarray(white)
+    if image.ndim != 2:
+        raise InputError(f"the white image has shape {image.shape}, needs (height, width)")
+    image = image.astype(np.float32)
+    level = float(np.percentile(image[::2, ::2], 99.5))
+    if not level > 0.0:
+        raise InputError("the white image is black")
+    return _cut(image / np.float32(level), darkest)
+
+
+def vignetting_from_discs(
+    grid: MicroLensGrid, discs: OverlapDiscs | None = None, *, darkest: float = DARKEST
+) -> Float32Array:
+    """Return the vignetting map that the overlap discs predict, where there is no white image.
+
+    Parameters
+    ----------
+    grid : MicroLensGrid
+    discs : OverlapDiscs or None
+        The grid's own if None.
+    darkest : float
+        Below this part of the brightest level the map is 0.
+
+    Returns
+    -------
+    (height, width) float32
+        The light of all lenses together; a pixel between two lenses gets some of both.
+    """
+    discs = grid.discs if discs is None else discs
+    if discs is None:
+        raise InputError("the grid has no overlap discs: fit it to a white image")
+    if len(discs.micro_px) != grid.n_types:
+        raise InputError(f"{len(discs.micro_px)} micro discs for {grid.n_types} lens types")
+    reach = discs.reach_px + 1.0
+    radius = np.arange(math.ceil(reach / _STEP_PX) + 1).astype(np.float64) * _STEP_PX
+    # All micro apertures are of one size: a larger disc of the micro aperture is dimmer.
+    profiles = np.stack(
+        [
+            compute_blurred_overlap(discs.main_px, micro, radius)
+            * min(discs.main_px, micro) ** 2
+            / micro**2
+            for micro in discs.micro_px
+        ]
+    )
+    profiles /= profiles.max()
+    profiles[:, -1] = 0.0
+    width, height = grid.image_size
+    out = np.empty((height, width), np.float32)
+    _kernels.sum_profiles(*grid.index.table, grid.lens_types, profiles, _STEP_PX, out)
+    return _cut(out, darkest)
+
+
+def devignette(
+    image: npt.NDArray[np.floating], vignetting: Float32Array, *, outside: float = math.nan
+) -> Float32Array:
+    """Return an image divided by a vignetting map.
+
+    Parameters
+    ----------
+    image : (height, width) or (height, width, 3) float
+    vignetting : (height, width) float32
+    outside : float
+        The value where the map is 0.
+    """
+    if image.shape[:2] != vignetting.shape:
+        raise InputError(f"an image of {image.shape[:2]} and a map of {vignetting.shape}")
+    lit = vignetting > 0.0
+    factor = np.divide(1.0, vignetting, out=np.zeros_like(vignetting), where=lit)
+    out = np.asarray(image * (factor if image.ndim == 2 else factor[:, :, None]), np.float32)
+    out[~lit] = outside
+    return out
+
+
+def _cut(values: Float32Array, darkest: float) -> Float32Array:
+    if not 0.0 < darkest < 1.0:
+        raise InputError(f"darkest is {darkest}, needs 0 to 1")
+    return np.where(values >= darkest, values, 0.0).astype(np.float32)

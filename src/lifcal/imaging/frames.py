@@ -1,0 +1,416 @@
+"""Raw frames: folders, globs, lists of files and videos, one frame at a time.
+
+Values are taken as linear: a file's full scale is 1. A Bayer mosaic is interpolated bilinearly
+(every color from its nearest pixels, the same weights everywhere, so that nothing shifts) and then
+weighted to luminance.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import Float32Array
+from lifcal.camera.grid import MicroLensGrid
+from lifcal.errors import ConfigError, DataError, EstimationError, InputError
+from lifcal.files import read_bytes
+from lifcal.imaging.files import decode_image
+from lifcal.imaging.image_headers import ImageHeader, read_header
+from lifcal.imaging.lattice_search import NO_PATTERN, compute_calm, find_lattice
+
+IMAGE_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".jpg", ".jpeg")
+VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".wmv", ".webm")
+BAYER = {
+    "rggb": cv2.COLOR_BayerBG2RGB,  # OpenCV names the pattern from its second pixel on
+    "grbg": cv2.COLOR_BayerGB2RGB,
+    "gbrg": cv2.COLOR_BayerGR2RGB,
+    "bggr": cv2.COLOR_BayerRG2RGB,
+}
+LUMINANCE = (0.299, 0.587, 0.114)
+_BLACK = {8: 2.5 / 255.0, 16: 0.001}
+_SATURATED = 0.5
+_HEADER_BYTES = 1 << 17
+_LEAST_RATIO = 6.0
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One raw frame.
+
+    Parameters
+    ----------
+    name : str
+        Without folder and suffix.
+    source : str
+        The file, for messages.
+    gray : (height, width) float32
+        Luminance, 0 to 1 of the file's full scale.
+    color : (height, width, 3) float32 or None
+        Red, green, blue; None for a mono frame.
+    bits : int
+        8 or 16, of a channel of the file.
+    saturated : float
+        Share of the pixels at full scale.
+    bayer : str or None
+        The color mosaic that the frame was interpolated from.
+    """
+
+    name: str
+    source: str
+    gray: Float32Array
+    color: Float32Array | None
+    bits: int
+    saturated: float
+    bayer: str | None = None
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Width and height."""
+        return self.gray.shape[1], self.gray.shape[0]
+
+
+class Frames:
+    """Frames that are read when they are asked for. Make one with `open_frames`.
+
+    All frames must have the size and the bits of most of them; `read` says which one has not.
+    """
+
+    def __init__(self, files: Sequence[Path], bayer: str | None = None) -> None:
+        self.bayer = _check_bayer(bayer)
+        self._places: list[tuple[Path, int]] = []
+        self._videos: dict[Path, _Video] = {}
+        for file in files:
+            if file.suffix.lower() in VIDEO_SUFFIXES:
+                self._videos[file] = _Video(file)
+                self._places += [(file, index) for index in range(len(self._videos[file]))]
+            else:
+                self._places.append((file, -1))
+        self.names: tuple[str, ...] = _make_names(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def source(self, index: int) -> str:
+        """Return the file of a frame, for messages."""
+        path, number = self._places[index]
+        return str(path) if number < 0 else f"{path}, frame {number}"
+
+    @cached_property
+    def image_size(self) -> tuple[int, int]:
+        """Width and height of most of the frames."""
+        return self._expected[:2]
+
+    @cached_property
+    def _expected(self) -> tuple[int, int, int]:
+        """Width, height and bits of most of the frames, from their headers."""
+        found = []
+        for path, number in self._places:
+            if number >= 0:
+                found.append((*self._videos[path].image_size, 8))
+                continue
+            header = _peek(path)
+            if header is not None and header.width > 0:
+                found.append((header.width, header.height, header.bits))
+        if not found:
+            raise DataError(f"{self.source(0)}: not an image, and no other frame is one")
+        return Counter(found).most_common(1)[0][0]
+
+    def read(self, index: int) -> Frame:
+        """Return a frame.
+
+        Raises
+        ------
+        DataError
+            If the file is missing, no image, cut off, of another size or bit depth than most of
+            the frames, black, or saturated in more than half of its pixels.
+        """
+        path, number = self._places[index]
+        source = self.source(index)
+        stored = self._videos[path].read(number) if number >= 0 else _read(path)
+        height, width = stored.shape[:2]
+        bits = stored.dtype.itemsize * 8
+        expected = self._expected
+        if (width, height) != expected[:2]:
+            raise DataError(
+                f"{source}: {width} x {height} px, but the other frames have "
+                f"{expected[0]} x {expected[1]} px"
+            )
+        if bits != expected[2]:
+            raise DataError(f"{source}: {bits} bit, but the other frames have {expected[2]} bit")
+        return make_frame(stored, self.names[index], source, self.bayer)
+
+
+def open_frames(sources: str | Path | Sequence[str | Path], *, bayer: str | None = None) -> Frames:
+    """Open raw frames.
+
+    Parameters
+    ----------
+    sources : path, glob, or sequence of them
+        Folders (their images, not those of folders inside), globs, images and videos. Images of a
+        folder or glob are sorted by name as people do: 2 before 10. A list keeps its order.
+    bayer : str or None
+        'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
+
+    Raises
+    ------
+    DataError
+        If something does not exist, or there is no image in a folder.
+    """
+    _check_bayer(bayer)
+    given = [sources] if isinstance(sources, str | Path) else list(sources)
+    if not given:
+        raise InputError("no frames were given: needs a folder, files or a video")
+    files: list[Path] = []
+    for item in given:
+        path = Path(item)
+        if path.is_dir():
+            inside = [
+                file
+                for file in path.iterdir()
+                if file.suffix.lower() in (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
+                and not file.name.startswith(".")
+                and file.is_file()
+            ]
+            if not inside:
+                raise DataError(f"{path}: no images in this folder ({', '.join(IMAGE_SUFFIXES)})")
+            files += sorted(inside, key=natural_key)
+        elif path.exists():
+            files.append(path)
+        elif glob.has_magic(str(item)):
+            found = [Path(name) for name in glob.glob(str(item), recursive=True)]  # noqa: PTH207
+            found = [file for file in found if file.is_file()]
+            if not found:
+                raise DataError(f"{item}: no file matches")
+            files += sorted(found, key=natural_key)
+        else:
+            raise DataError(f"{path}: no such file or folder")
+    return Frames(files, bayer)
+
+
+def natural_key(path: Path) -> list[tuple[int, int, str]]:
+    """Return a sort key by which 2 comes before 10."""
+    parts = re.split(r"(\d+)", str(path))
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part.lower()) for part in parts]
+
+
+def make_frame(
+    stored: npt.NDArray[np.generic], name: str, source: str, bayer: str | None = None
+) -> Frame:
+    """Return a frame from pixels as a file stores them.
+
+    Parameters
+    ----------
+    stored : (height, width) or (height, width, 3) uint8 or uint16
+        Gray, a Bayer mosaic, or red, green, blue.
+
+    Raises
+    ------
+    DataError
+        If it is of another type, black, or saturated.
+    """
+    if stored.dtype not in (np.uint8, np.uint16):
+        raise DataError(f"{source}: pixels are {stored.dtype}, needs 8 or 16 bit whole numbers")
+    bits = stored.dtype.itemsize * 8
+    if stored.ndim == 3 and stored.shape[2] != 3:
+        stored = stored[:, :, 0] if stored.shape[2] < 3 else stored[:, :, :3]
+    if stored.ndim == 3 and _is_gray(stored):
+        stored = np.ascontiguousarray(stored[:, :, 0])
+    if bayer is not None and stored.ndim == 3:
+        raise DataError(f"{source}: is in color already, so it has no Bayer pattern ({bayer})")
+    saturated = _check_exposure(stored, bits, source)
+    if bayer is not None:
+        stored = _demosaic(stored, bayer)
+    scale = np.float32(1.0 / ((1 << bits) - 1))
+    values = stored.astype(np.float32) * scale
+    if values.ndim == 2:
+        return Frame(name, source, values, None, bits, saturated)
+    gray = np.asarray(values @ np.array(LUMINANCE, np.float32), np.float32)
+    return Frame(name, source, np.ascontiguousarray(gray), values, bits, saturated, bayer)
+
+
+def check_plenoptic(frame: Frame, grid: MicroLensGrid | None = None) -> None:
+    """Raise DataError if a frame shows no micro-lens pattern, or not that of the grid.
+
+    Parameters
+    ----------
+    frame : Frame
+    grid : MicroLensGrid or None
+        If given, the frame must have its size and show its pitch.
+    """
+    if grid is not None and grid.image_size != frame.image_size:
+        raise DataError(
+            f"{frame.source}: {frame.image_size[0]} x {frame.image_size[1]} px, but the grid is "
+            f"for {grid.image_size[0]} x {grid.image_size[1]} px"
+        )
+    if grid is not None and grid.lattice is not None:
+        if not _shows_lattice(frame.gray, grid.lattice.basis_px):
+            raise DataError(
+                f"{frame.source}: no micro-lens pattern of the grid's pitch of "
+                f"{grid.pitch_px:.2f} px: an ordinary photograph, or of another camera"
+            )
+        return
+    try:
+        find_lattice(frame.gray)
+    except EstimationError as error:
+        raise DataError(
+            f"{frame.source}: {error}; is this an ordinary photograph?"
+            if NO_PATTERN in str(error)
+            else f"{frame.source}: {error}"
+        ) from None
+
+
+def _shows_lattice(image: Float32Array, basis_px: npt.NDArray[np.float64]) -> bool:
+    """Return whether the spectrum stands out at the lattice's own frequencies.
+
+    That of the brightness, or, where micro images touch and nothing dark lies between them, that
+    of the roughness at their borders.
+    """
+    height, width = image.shape
+    rows, cols = min(height, 1024), min(width, 1024)
+    top, left = (height - rows) // 2, (width - cols) // 2
+    crop = image[top : top + rows, left : left + cols]
+    floor = max(0.03 * float(np.percentile(crop[::4, ::4], 99.0)), 1e-6)
+    window = np.outer(np.hanning(rows), np.hanning(cols)).astype(np.float32)
+    inverse = np.linalg.inv(basis_px).astype(np.float64)
+    first, second = inverse[:, 0], inverse[:, 1]
+    for pattern in (np.log(np.maximum(crop, 0.0) + floor), compute_calm(crop)):
+        centered = (pattern - pattern.mean()) * window
+        heights = [
+            _height_at(centered, place) for place in (first, second, first + second, first - second)
+        ]
+        if sorted(heights)[-2] > _LEAST_RATIO:
+            return True
+    return False
+
+
+def _height_at(image: Float32Array, frequency: npt.NDArray[np.float64]) -> float:
+    """Return the amplitude at a frequency (cycles/px) relative to that around it."""
+    rows, cols = image.shape
+    steps = np.arange(-10, 11) * 0.5  # 21 x 21 places, half a bin apart
+    at_x = np.exp(-2j * np.pi * np.outer(np.arange(cols), frequency[0] + steps / cols))
+    at_y = np.exp(-2j * np.pi * np.outer(frequency[1] + steps / rows, np.arange(rows)))
+    amplitude = np.abs(at_y.astype(np.complex64) @ image @ at_x.astype(np.complex64))
+    around = float(np.median(np.concatenate([amplitude[:4].ravel(), amplitude[-4:].ravel()])))
+    return float(amplitude[7:14, 7:14].max()) / max(around, 1e-12)
+
+
+def _check_bayer(bayer: str | None) -> str | None:
+    if bayer is None:
+        return None
+    if bayer.lower() not in BAYER:
+        raise ConfigError.unknown("Bayer pattern", bayer, BAYER)
+    return bayer.lower()
+
+
+def _demosaic(mosaic: npt.NDArray[Any], bayer: str) -> npt.NDArray[np.generic]:
+    """Return red, green, blue (height, width, 3) of a Bayer mosaic, interpolated bilinearly."""
+    return np.asarray(cv2.cvtColor(mosaic, BAYER[bayer]))
+
+
+def _is_gray(color: npt.NDArray[np.generic]) -> bool:
+    red, green, blue = color[:, :, 0], color[:, :, 1], color[:, :, 2]
+    return bool(np.array_equal(red[::16], green[::16])) and bool(
+        np.array_equal(red, green) and np.array_equal(green, blue)
+    )
+
+
+def _check_exposure(stored: npt.NDArray[np.generic], bits: int, source: str) -> float:
+    """Return the share of saturated pixels; raise DataError if black or mostly saturated."""
+    full = (1 << bits) - 1
+    brightest = int(stored.max())
+    level = (
+        float(np.percentile(stored[::4, ::4].astype(np.float64), 99.9)) / full if brightest else 0.0
+    )
+    if level < _BLACK[bits]:
+        raise DataError(
+            f"{source}: black: 99.9 % of the pixels are below {level * full:.0f} of {full}"
+        )
+    saturated = 0.0
+    # 10, 12 or 14 bits may stand at the lower or the upper end of 16.
+    ends = (
+        {full}
+        if bits == 8
+        else {full & ~((1 << k) - 1) for k in range(7)} | {(1 << k) - 1 for k in (10, 12, 14)}
+    )
+    if brightest in ends:
+        saturated = float(np.count_nonzero(stored == brightest)) / stored.size
+    if saturated > _SATURATED:
+        raise DataError(
+            f"{source}: saturated: {100 * saturated:.0f} % of the pixels are at full scale. "
+            "Expose shorter"
+        )
+    return saturated
+
+
+def _read(path: Path) -> npt.NDArray[np.generic]:
+    return decode_image(path, read_bytes(path, limit=1 << 30))
+
+
+def _peek(path: Path) -> ImageHeader | None:
+    """Return the header of a file, reading little of it where that is enough."""
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(_HEADER_BYTES)
+            if start[:2] in (b"II", b"MM"):
+                start += stream.read()  # a TIFF's directory may stand at its end
+    except OSError:
+        return None
+    return read_header(start)
+
+
+def _make_names(places: Sequence[tuple[Path, int]]) -> tuple[str, ...]:
+    """Return a name for each frame: the file's, with more of its path where that is not enough."""
+    stems = [path.stem for path, _ in places]
+    plain = [path for path, number in places if number <= 0]
+    if len({path.stem for path in plain}) < len(plain):
+        stems = [f"{path.parent.name}_{path.name.replace('.', '_')}" for path, _ in places]
+    names = [
+        stem if number < 0 else f"{stem}_{number:06d}"
+        for stem, (_, number) in zip(stems, places, strict=True)
+    ]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise DataError(f"{len(repeated)} frames have the same name, for example {repeated[0]}")
+    return tuple(names)
+
+
+class _Video:
+    """A video file; frames in order are read on, others are sought."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._capture = cv2.VideoCapture(str(path))
+        if not self._capture.isOpened():
+            raise DataError(f"{path}: not a video that OpenCV can open")
+        self._count = int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT))
+        if self._count < 1:
+            raise DataError(f"{path}: a video without frames, or cut off")
+        self.image_size = (
+            int(self._capture.get(cv2.CAP_PROP_FRAME_WIDTH)),
+            int(self._capture.get(cv2.CAP_PROP_FRAME_HEIGHT)),
+        )
+        self._next = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read(self, index: int) -> npt.NDArray[np.generic]:
+        """Return frame `index` in red, green, blue."""
+        if index != self._next:
+            self._capture.set(cv2.CAP_PROP_POS_FRAMES, index)
+        done, image = self._capture.read()
+        if not done or image is None:
+            self._next = -1
+            raise DataError(f"{self.path}: frame {index} of {self._count} cannot be read")
+        self._next = index + 1
+        return np.ascontiguousarray(image[:, :, ::-1])
