@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numba import njit, prange
 
 NO_DISTORTION = 0
@@ -351,50 +352,67 @@ def cell_range(position, reach, origin, cell, count):
     return first, last
 
 
+@njit(cache=True)
+def list_within(centers, start, items, origin, shape, cell, x, y, reach, out, at):
+    """Write the centers within `reach` of (x, y) to out[at:]; return where the list ends.
+
+    With an empty `out` they are only counted.
+    """
+    if not (math.isfinite(x) and math.isfinite(y) and reach >= 0.0):
+        return at
+    i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
+    j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
+    for j in range(j0, j1 + 1):
+        for i in range(i0, i1 + 1):
+            c = j * shape[0] + i
+            for item in range(start[c], start[c + 1]):
+                dx = centers[items[item], 0] - x
+                dy = centers[items[item], 1] - y
+                if dx * dx + dy * dy <= reach * reach:
+                    if out.shape[0] > 0:
+                        out[at] = items[item]
+                    at += 1
+    return at
+
+
 @njit(cache=True, parallel=True)
 def count_within(centers, start, items, origin, shape, cell, points, reach, out):
     """Count the centers within `reach[i]` of `points[i]`."""
+    nothing = np.empty(0, np.int64)
     for p in prange(points.shape[0]):
-        count = 0
-        x = points[p, 0]
-        y = points[p, 1]
-        d = reach[p]
-        if math.isfinite(x) and math.isfinite(y) and d >= 0.0:
-            i0, i1 = cell_range(x, d, origin[0], cell, shape[0])
-            j0, j1 = cell_range(y, d, origin[1], cell, shape[1])
-            for j in range(j0, j1 + 1):
-                for i in range(i0, i1 + 1):
-                    c = j * shape[0] + i
-                    for item in range(start[c], start[c + 1]):
-                        dx = centers[items[item], 0] - x
-                        dy = centers[items[item], 1] - y
-                        if dx * dx + dy * dy <= d * d:
-                            count += 1
-        out[p] = count
+        out[p] = list_within(
+            centers,
+            start,
+            items,
+            origin,
+            shape,
+            cell,
+            points[p, 0],
+            points[p, 1],
+            reach[p],
+            nothing,
+            0,
+        )
 
 
 @njit(cache=True, parallel=True)
 def fill_within(centers, start, items, origin, shape, cell, points, reach, offsets, out):
     """Write the centers within `reach[i]` of `points[i]` to out[offsets[i]:], in index order."""
     for p in prange(points.shape[0]):
-        at = offsets[p]
-        if offsets[p + 1] == at:
-            continue
-        x = points[p, 0]
-        y = points[p, 1]
-        d = reach[p]
-        i0, i1 = cell_range(x, d, origin[0], cell, shape[0])
-        j0, j1 = cell_range(y, d, origin[1], cell, shape[1])
-        for j in range(j0, j1 + 1):
-            for i in range(i0, i1 + 1):
-                c = j * shape[0] + i
-                for item in range(start[c], start[c + 1]):
-                    dx = centers[items[item], 0] - x
-                    dy = centers[items[item], 1] - y
-                    if dx * dx + dy * dy <= d * d:
-                        out[at] = items[item]
-                        at += 1
-        out[offsets[p] : at].sort()
+        end = list_within(
+            centers,
+            start,
+            items,
+            origin,
+            shape,
+            cell,
+            points[p, 0],
+            points[p, 1],
+            reach[p],
+            out,
+            offsets[p],
+        )
+        out[offsets[p] : end].sort()
 
 
 @njit(cache=True, parallel=True)

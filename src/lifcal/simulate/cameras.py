@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -72,14 +72,12 @@ class CameraDesign:
         camera = PlenopticCamera(self.parameters, pixel_mm, grid, self.distortion, "simulation")
         optics = Optics.matched(camera, planes, main_fill=self.main_fill)
         main, micro = optics.apertures.disc_radii_mm(planes)
-        grid = MicroLensGrid.from_lattice(
-            lattice,
-            self.image_size,
+        grid = replace(
+            grid,
             focal_planes=camera.virtual_depth_from_paper(planes),
             discs=OverlapDiscs(main / pixel_mm, tuple((micro / pixel_mm).tolist())),
         )
-        camera = PlenopticCamera(self.parameters, pixel_mm, grid, self.distortion, "simulation")
-        return Optics.matched(camera, planes, main_fill=self.main_fill)
+        return replace(optics, camera=replace(camera, grid=grid))
 
 
 def _r5(
