@@ -1,0 +1,22 @@
+"""From a raw image and its grid to virtual depth and a totally focused image."""
+
+from lifcal.virtual.depth import (
+    DepthFlag,
+    DepthOptions,
+    VirtualDepth,
+    estimate_virtual_depth,
+    find_depth_range,
+)
+from lifcal.virtual.focused import FocusedImage, make_focused_image
+from lifcal.virtual.optics import LensOptics
+
+__all__ = [
+    "DepthFlag",
+    "DepthOptions",
+    "FocusedImage",
+    "LensOptics",
+    "VirtualDepth",
+    "estimate_virtual_depth",
+    "find_depth_range",
+    "make_focused_image",
+]

@@ -1,0 +1,705 @@
+"""Compiled loops of the virtual room: from a raw image and its grid to virtual depth and focus.
+
+Everywhere `rho = 1 / u` is the inverse virtual depth: a virtual point X appears in micro image C at
+`C + (X - C) rho`, moved by what the used part of the micro aperture does to a blurred image (see
+docs/virtual-depth.md). A map has virtual pixels of `step` raw pixels: pixel (row, col) is at raw
+coordinates `(col + 0.5) step - 0.5`, `(row + 0.5) step - 0.5`.
+
+Two tuples stand for the camera. `table` is the lenses' look-up table, `MicroLensGrid.index.table`.
+`lenses` is (types, radius, weights, shifts, focal_rhos, blur_px, drifts), see `optics.LensOptics`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit, prange
+
+from lifcal.camera._kernels import cell_range
+
+BINS_PER_PX = 8
+FOCUS_BLUR_PX = 0.65
+"""Radius of blur at which a micro image counts half."""
+MOST_LENSES = 160
+
+
+@njit(cache=True, inline="always")
+def focus_terms(lenses, lens_type, rho):
+    """Return the weight of a lens type at a depth, and the factor on its shift."""
+    focal = lenses[4][lens_type]
+    if focal != focal:
+        return 1.0, 0.0
+    defocus = focal - rho
+    blur = defocus * lenses[5] / FOCUS_BLUR_PX
+    return 1.0 / (1.0 + blur * blur), defocus / focal
+
+
+@njit(cache=True, inline="always")
+def sample_linear(image, x, y):
+    """Return the bilinear value; (x, y) must be inside."""
+    i = int(x)
+    j = int(y)
+    fx = np.float32(x - i)
+    fy = np.float32(y - j)
+    top = image[j, i] + fx * (image[j, i + 1] - image[j, i])
+    bottom = image[j + 1, i] + fx * (image[j + 1, i + 1] - image[j + 1, i])
+    return top + fy * (bottom - top)
+
+
+@njit(cache=True)
+def box_sum(values, half, scratch):
+    """Replace each value by the sum over (2 half + 1)^2 pixels around it, fewer at the border."""
+    rows, cols = values.shape
+    for row in range(rows):
+        total = np.float32(0.0)
+        for col in range(min(half, cols)):
+            total += values[row, col]
+        for col in range(cols):
+            if col + half < cols:
+                total += values[row, col + half]
+            if col - half - 1 >= 0:
+                total -= values[row, col - half - 1]
+            scratch[row, col] = total
+    totals = np.zeros(cols, np.float32)
+    for row in range(min(half, rows)):
+        for col in range(cols):
+            totals[col] += scratch[row, col]
+    for row in range(rows):
+        if row + half < rows:
+            for col in range(cols):
+                totals[col] += scratch[row + half, col]
+        if row - half - 1 >= 0:
+            for col in range(cols):
+                totals[col] -= scratch[row - half - 1, col]
+        for col in range(cols):
+            values[row, col] = totals[col]
+
+
+@njit(cache=True, parallel=True)
+def sweep(image, table, lenses, rhos, order, step, half, cost):
+    """Fill `cost` (rows, cols, levels) with the variance over micro images, averaged over a window.
+
+    Parallel over levels, in the order given, so that all cores get as much. At each level every lens
+    adds its samples to the virtual pixels that it sees. NaN where no two lenses see any pixel of the
+    window of (2 half + 1)^2.
+    """
+    centers = table[0]
+    types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
+    rows, cols, _ = cost.shape
+    height, width = image.shape
+    right_limit = np.float32(width - 1)
+    lower_limit = np.float32(height - 1)
+    for job in prange(order.shape[0]):
+        level = order[job]
+        rho = rhos[level]
+        size = abs(rho)
+        side = math.copysign(1.0, rho)
+        reach = radius / size
+        # What depends on type and distance only, for this level.
+        factors = np.empty(weights.shape, np.float32)
+        counts = np.empty(weights.shape, np.float32)
+        for kind in range(weights.shape[0]):
+            focus, bend = focus_terms(lenses, kind, rho)
+            for at in range(weights.shape[1]):
+                away = max(at, 0.5) / (size * BINS_PER_PX)
+                shift = bend * shifts[kind, at] + drifts[kind, at]
+                factors[kind, at] = rho + side * shift / away
+                counts[kind, at] = focus * weights[kind, at]
+        scale = np.float32(size * BINS_PER_PX)
+        s0 = np.zeros((rows, cols), np.float32)
+        s1 = np.zeros((rows, cols), np.float32)
+        s2 = np.zeros((rows, cols), np.float32)
+        q0 = np.zeros((rows, cols), np.float32)
+        for lens in range(centers.shape[0]):
+            kind = types[lens]
+            cx = centers[lens, 0]
+            cy = centers[lens, 1]
+            first = max(int(math.ceil((cy - reach + 0.5) / step - 0.5)), 0)
+            last = min(int(math.floor((cy + reach + 0.5) / step - 0.5)), rows - 1)
+            x0 = np.float32(cx)
+            y0 = np.float32(cy)
+            for row in range(first, last + 1):
+                dy = np.float32((row + 0.5) * step - 0.5 - cy)
+                chord = math.sqrt(max(reach * reach - dy * dy, 0.0))
+                left = max(int(math.ceil((cx - chord + 0.5) / step - 0.5)), 0)
+                right = min(int(math.floor((cx + chord + 0.5) / step - 0.5)), cols - 1)
+                dx = np.float32((left + 0.5) * step - 0.5 - cx)
+                for col in range(left, right + 1):
+                    at = int(scale * math.sqrt(dx * dx + dy * dy))
+                    x = x0 + dx * factors[kind, at]
+                    y = y0 + dy * factors[kind, at]
+                    if x >= 0.0 and y >= 0.0 and x < right_limit and y < lower_limit:
+                        value = sample_linear(image, x, y)
+                        weight = counts[kind, at]
+                        s0[row, col] += weight
+                        s1[row, col] += weight * value
+                        s2[row, col] += weight * value * value
+                        q0[row, col] += weight * weight
+                    dx += np.float32(step)
+        for row in range(rows):
+            for col in range(cols):
+                total = s0[row, col]
+                if total > np.float32(1e-6):
+                    mean = s1[row, col] / total
+                    s2[row, col] = max(s2[row, col] - mean * s1[row, col], np.float32(0.0))
+                    q0[row, col] = total - q0[row, col] / total
+                else:
+                    s2[row, col] = np.float32(0.0)
+                    q0[row, col] = np.float32(0.0)
+        box_sum(s2, half, s0)
+        box_sum(q0, half, s1)
+        for row in range(rows):
+            for col in range(cols):
+                if q0[row, col] > np.float32(0.05):
+                    cost[row, col, level] = max(s2[row, col], np.float32(0.0)) / q0[row, col]
+                else:
+                    cost[row, col, level] = np.float32(math.nan)
+
+
+@njit(cache=True, parallel=True)
+def compress(cost, noise):
+    """Replace costs by log(1 + cost / noise), in place: large ones say no more than "not here".
+
+    Levels at which nothing is known get the mean of the others.
+    """
+    rows, cols, levels = cost.shape
+    for row in prange(rows):
+        for col in range(cols):
+            total = np.float32(0.0)
+            known = 0
+            for level in range(levels):
+                value = cost[row, col, level]
+                if value == value:
+                    value = np.float32(math.log1p(value / noise))
+                    cost[row, col, level] = value
+                    total += value
+                    known += 1
+            if known < levels:
+                fill = total / np.float32(known) if known > 0 else np.float32(0.0)
+                for level in range(levels):
+                    if not cost[row, col, level] == cost[row, col, level]:
+                        cost[row, col, level] = fill
+
+
+@njit(cache=True, inline="always")
+def pass_on(before, cost, small, large, out):
+    """Continue one path of the semi-global sum by one pixel: `before` and `cost` give `out`."""
+    levels = cost.shape[0]
+    least = before[0]
+    for level in range(1, levels):
+        least = min(least, before[level])
+    jump = least + large
+    for level in range(levels):
+        best = min(before[level], jump)
+        if level > 0:
+            best = min(best, before[level - 1] + small)
+        if level + 1 < levels:
+            best = min(best, before[level + 1] + small)
+        out[level] = cost[level] + best - least
+
+
+@njit(cache=True, parallel=True)
+def semi_global(cost, small, large, total):
+    """Add up, for each pixel and level, the cheapest ways to come there along four directions.
+
+    A change of one level between neighbors costs `small`, a larger one `large`. `cost` must be
+    finite.
+    """
+    rows, cols, levels = cost.shape
+    for row in prange(rows):
+        here = np.empty(levels, np.float32)
+        before = np.zeros(levels, np.float32)
+        for col in range(cols):
+            pass_on(before, cost[row, col], small, large, here)
+            for level in range(levels):
+                total[row, col, level] = here[level]
+                before[level] = here[level]
+        before[:] = np.float32(0.0)
+        for back in range(cols):
+            col = cols - 1 - back
+            pass_on(before, cost[row, col], small, large, here)
+            for level in range(levels):
+                total[row, col, level] += here[level]
+                before[level] = here[level]
+    for col in prange(cols):
+        here = np.empty(levels, np.float32)
+        before = np.zeros(levels, np.float32)
+        for row in range(rows):
+            pass_on(before, cost[row, col], small, large, here)
+            for level in range(levels):
+                total[row, col, level] += here[level]
+                before[level] = here[level]
+        before[:] = np.float32(0.0)
+        for back in range(rows):
+            row = rows - 1 - back
+            pass_on(before, cost[row, col], small, large, here)
+            for level in range(levels):
+                total[row, col, level] += here[level]
+                before[level] = here[level]
+
+
+@njit(cache=True, parallel=True)
+def pick(total, rhos, rho, margin):
+    """Find the cheapest level of each pixel, between levels by a parabola.
+
+    `margin` is how much dearer the best level is that is not next to it; -1 where the cheapest level
+    is the first or last.
+    """
+    rows, cols, levels = total.shape
+    for row in prange(rows):
+        for col in range(cols):
+            best = 0
+            for level in range(1, levels):
+                if total[row, col, level] < total[row, col, best]:
+                    best = level
+            least = total[row, col, best]
+            other = np.float32(math.inf)
+            for level in range(levels):
+                if abs(level - best) > 2:
+                    other = min(other, total[row, col, level])
+            if best == 0 or best == levels - 1:
+                rho[row, col] = rhos[best]
+                margin[row, col] = -1.0
+                continue
+            before = total[row, col, best - 1] - least
+            after = total[row, col, best + 1] - least
+            off = 0.5 * (before - after) / max(before + after, np.float32(1e-9))
+            step = rhos[best + 1] - rhos[best] if off > 0.0 else rhos[best] - rhos[best - 1]
+            rho[row, col] = rhos[best] + off * step
+            margin[row, col] = other - least
+
+
+@njit(cache=True, inline="always")
+def sample_cubic(image, x, y):
+    """Return value and gradient of the Catmull-Rom surface through the pixels, (x, y) inside."""
+    i = int(x)
+    j = int(y)
+    one = np.float32(1.0)
+    half = np.float32(0.5)
+    f = np.float32(x - i)
+    g = np.float32(y - j)
+    # Weights a and slopes b of the four pixels along x, c and d of those along y.
+    a0 = half * f * (f * (np.float32(2.0) - f) - one)
+    a2 = half * f * (f * (np.float32(4.0) - np.float32(3.0) * f) + one)
+    a3 = half * f * f * (f - one)
+    a1 = one - a0 - a2 - a3
+    b0 = half * (f * (np.float32(4.0) - np.float32(3.0) * f) - one)
+    b2 = half * (f * (np.float32(8.0) - np.float32(9.0) * f) + one)
+    b3 = half * f * (np.float32(3.0) * f - np.float32(2.0))
+    b1 = -b0 - b2 - b3
+    c0 = half * g * (g * (np.float32(2.0) - g) - one)
+    c2 = half * g * (g * (np.float32(4.0) - np.float32(3.0) * g) + one)
+    c3 = half * g * g * (g - one)
+    c1 = one - c0 - c2 - c3
+    d0 = half * (g * (np.float32(4.0) - np.float32(3.0) * g) - one)
+    d2 = half * (g * (np.float32(8.0) - np.float32(9.0) * g) + one)
+    d3 = half * g * (np.float32(3.0) * g - np.float32(2.0))
+    d1 = -d0 - d2 - d3
+    p0, p1, p2, p3 = image[j - 1, i - 1], image[j - 1, i], image[j - 1, i + 1], image[j - 1, i + 2]
+    v0 = a0 * p0 + a1 * p1 + a2 * p2 + a3 * p3
+    w0 = b0 * p0 + b1 * p1 + b2 * p2 + b3 * p3
+    p0, p1, p2, p3 = image[j, i - 1], image[j, i], image[j, i + 1], image[j, i + 2]
+    v1 = a0 * p0 + a1 * p1 + a2 * p2 + a3 * p3
+    w1 = b0 * p0 + b1 * p1 + b2 * p2 + b3 * p3
+    p0, p1, p2, p3 = image[j + 1, i - 1], image[j + 1, i], image[j + 1, i + 1], image[j + 1, i + 2]
+    v2 = a0 * p0 + a1 * p1 + a2 * p2 + a3 * p3
+    w2 = b0 * p0 + b1 * p1 + b2 * p2 + b3 * p3
+    p0, p1, p2, p3 = image[j + 2, i - 1], image[j + 2, i], image[j + 2, i + 1], image[j + 2, i + 2]
+    v3 = a0 * p0 + a1 * p1 + a2 * p2 + a3 * p3
+    w3 = b0 * p0 + b1 * p1 + b2 * p2 + b3 * p3
+    return (
+        c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3,
+        c0 * w0 + c1 * w1 + c2 * w2 + c3 * w3,
+        d0 * v0 + d1 * v1 + d2 * v2 + d3 * v3,
+    )
+
+
+SUMS = 6
+GRADIENT_NOISE = 2.3333333 / 0.8142857
+"""Variance of the slope of the Catmull-Rom surface through white noise along an axis, relative to
+that of its value, over all places in a pixel."""
+
+
+@njit(cache=True, parallel=True)
+def measure(image, table, lenses, rho, step, parts, sums):
+    """Fill `sums` (rows, cols, SUMS) with what the micro images say about a change of `rho`.
+
+    Each pixel is seen at parts x parts points. At a point, the lenses' values I_k should be equal; a
+    change of rho moves them along the common gradient t by t . (X - C_k). About the weighted means,
+    with weights w_k = f_k / n_k (f for focus, n for the noise's variance relative to that in the
+    middle), the sums over points are
+
+    0: w slope I,  1: w slope^2,  2: w I^2,
+    and what noise of variance 1 is expected to add to 2, 1 and 0:  3, 4 and 5.
+
+    The gradient is the mean over lenses, not each lens' own, so that noise of a value meets its own
+    slope only once in their number.
+    """
+    centers, start, items, origin, shape, cell = table
+    types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
+    height, width = image.shape
+    for row in prange(rho.shape[0]):
+        values = np.empty(MOST_LENSES, np.float32)
+        counts = np.empty(MOST_LENSES, np.float32)
+        pulls = np.empty(MOST_LENSES, np.float32)
+        away_x = np.empty(MOST_LENSES, np.float32)
+        away_y = np.empty(MOST_LENSES, np.float32)
+        for col in range(rho.shape[1]):
+            for k in range(SUMS):
+                sums[row, col, k] = 0.0
+            r = rho[row, col]
+            if not abs(r) > 0.0:
+                continue
+            side = math.copysign(1.0, r)
+            reach = radius / abs(r)
+            for part in range(parts * parts):
+                x = (col + (part % parts + 0.5) / parts) * step - 0.5
+                y = (row + (part // parts + 0.5) / parts) * step - 0.5
+                n = 0
+                s0 = np.float32(0.0)
+                f0 = np.float32(0.0)
+                q0 = np.float32(0.0)
+                mean = np.float32(0.0)
+                slope_x = np.float32(0.0)
+                slope_y = np.float32(0.0)
+                mean_x = np.float32(0.0)
+                mean_y = np.float32(0.0)
+                i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
+                j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
+                for j in range(j0, j1 + 1):
+                    for i in range(i0, i1 + 1):
+                        c = j * shape[0] + i
+                        for item in range(start[c], start[c + 1]):
+                            lens = items[item]
+                            dx = x - centers[lens, 0]
+                            dy = y - centers[lens, 1]
+                            d2 = dx * dx + dy * dy
+                            if d2 > reach * reach or n == MOST_LENSES:
+                                continue
+                            kind = types[lens]
+                            focus, bend = focus_terms(lenses, kind, r)
+                            away = max(math.sqrt(d2), 1e-3)
+                            at = away * abs(r) * BINS_PER_PX
+                            b = int(at)
+                            shift = bend * (
+                                shifts[kind, b] + (at - b) * (shifts[kind, b + 1] - shifts[kind, b])
+                            ) + drifts[kind, b]
+                            factor = r + side * shift / away
+                            px = centers[lens, 0] + dx * factor
+                            py = centers[lens, 1] + dy * factor
+                            if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
+                                continue
+                            value, gx, gy = sample_cubic(image, px, py)
+                            w = np.float32(focus * weights[kind, b])
+                            values[n] = value
+                            counts[n] = w
+                            # How the noise's variance grows with rho, for each unit of distance.
+                            pulls[n] = (
+                                (1.0 / weights[kind, b + 1] - 1.0 / weights[kind, b])
+                                * (0.5 * BINS_PER_PX * side)
+                                / away
+                            )
+                            away_x[n] = dx
+                            away_y[n] = dy
+                            s0 += w
+                            f0 += np.float32(focus)
+                            q0 += w * np.float32(focus)
+                            mean += w * value
+                            slope_x += w * gx
+                            slope_y += w * gy
+                            mean_x += w * np.float32(dx)
+                            mean_y += w * np.float32(dy)
+                            n += 1
+                if n < 2 or not s0 > np.float32(1e-6):
+                    continue
+                mean /= s0
+                slope_x /= s0
+                slope_y /= s0
+                mean_x /= s0
+                mean_y /= s0
+                spread = np.float32(0.0)
+                for k in range(n):
+                    dx = away_x[k] - mean_x
+                    dy = away_y[k] - mean_y
+                    slope = slope_x * dx + slope_y * dy
+                    off = values[k] - mean
+                    w = counts[k]
+                    sums[row, col, 0] += w * slope * off
+                    sums[row, col, 1] += w * slope * slope
+                    sums[row, col, 2] += w * off * off
+                    spread += w * (dx * dx + dy * dy)
+                    sums[row, col, 5] += w * w / s0 * pulls[k] * (dx * away_x[k] + dy * away_y[k])
+                sums[row, col, 3] += f0 - q0 / s0
+                sums[row, col, 4] += spread * q0 / (s0 * s0) * GRADIENT_NOISE
+
+
+FUSED = 6
+
+
+@njit(cache=True, parallel=True)
+def fuse(rho, sums, half, edge, fused):
+    """Fit a plane to the changes of rho that `sums` ask for in the window around each pixel.
+
+    `fused` (rows, cols, FUSED): new rho; its slope along columns and rows, for each pixel; variance
+    of rho if the values were independent; variance of the values' noise; degrees of freedom. Neighbors
+    whose rho differs by `edge` (relative) and more are on another surface and do not count.
+    """
+    rows, cols = rho.shape
+    reach2 = (half + 1.0) * (half + 1.0)
+    for row in prange(rows):
+        for col in range(cols):
+            center = rho[row, col]
+            fused[row, col, 0] = center
+            fused[row, col, 1] = 0.0
+            fused[row, col, 2] = 0.0
+            fused[row, col, 3] = math.inf
+            fused[row, col, 4] = math.nan
+            fused[row, col, 5] = 0.0
+            limit = 1.0 / (edge * center)
+            m00 = m01 = m02 = m11 = m12 = m22 = 0.0
+            a0 = a1 = a2 = g0 = g1 = g2 = 0.0
+            t0 = spread = freedom = blur = pull = 0.0
+            for j in range(max(row - half, 0), min(row + half, rows - 1) + 1):
+                dy = float(j - row)
+                for i in range(max(col - half, 0), min(col + half, cols - 1) + 1):
+                    off = rho[j, i] - center
+                    far = off * limit
+                    dx = float(i - col)
+                    near = 1.0 - (dx * dx + dy * dy) / reach2
+                    if not (far * far < 1.0 and near > 0.0):
+                        continue
+                    keep = near * (1.0 - far * far)
+                    w = keep * sums[j, i, 1]
+                    g = keep * sums[j, i, 0]
+                    m00 += w
+                    m01 += w * dx
+                    m02 += w * dy
+                    m11 += w * dx * dx
+                    m12 += w * dx * dy
+                    m22 += w * dy * dy
+                    a0 += w * off
+                    a1 += w * off * dx
+                    a2 += w * off * dy
+                    g0 += g
+                    g1 += g * dx
+                    g2 += g * dy
+                    t0 += keep * w
+                    spread += keep * sums[j, i, 2]
+                    freedom += keep * sums[j, i, 3]
+                    blur += keep * sums[j, i, 4]
+                    pull += keep * sums[j, i, 5]
+            if not (m00 > 0.0 and freedom > 0.0):
+                continue
+            noise = spread / freedom
+            # The part of the information that is gradient of the scene, not of noise.
+            signal = max(1.0 - noise * blur / m00, 0.1)
+            g0 -= noise * pull
+            v0 = a0 - g0 / signal
+            # A slope needs spread; where there is little this falls back to the mean.
+            ridge = 0.02 * m00 * half * half
+            a11 = m11 - m01 * m01 / m00 + ridge
+            a12 = m12 - m01 * m02 / m00
+            a22 = m22 - m02 * m02 / m00 + ridge
+            b1 = a1 - g1 / signal - m01 * v0 / m00
+            b2 = a2 - g2 / signal - m02 * v0 / m00
+            det = a11 * a22 - a12 * a12
+            sx = (a22 * b1 - a12 * b2) / det
+            sy = (a11 * b2 - a12 * b1) / det
+            lever = (m01 * m01 * a22 - 2.0 * m01 * m02 * a12 + m02 * m02 * a11) / (det * m00 * m00)
+            fused[row, col, 0] = center + (v0 - m01 * sx - m02 * sy) / m00
+            fused[row, col, 1] = sx
+            fused[row, col, 2] = sy
+            fused[row, col, 3] = noise * (t0 / (m00 * m00) + lever) / signal
+            fused[row, col, 4] = noise
+            fused[row, col, 5] = freedom
+
+
+@njit(cache=True)
+def disagreement(image, table, lenses, x, y, rho):
+    """Return the weighted sum of squares over lenses at a virtual point, and its freedom."""
+    centers, start, items, origin, shape, cell = table
+    types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
+    height, width = image.shape
+    side = math.copysign(1.0, rho)
+    reach = radius / abs(rho)
+    s0 = s1 = s2 = q0 = 0.0
+    i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
+    j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
+    for j in range(j0, j1 + 1):
+        for i in range(i0, i1 + 1):
+            c = j * shape[0] + i
+            for item in range(start[c], start[c + 1]):
+                lens = items[item]
+                dx = x - centers[lens, 0]
+                dy = y - centers[lens, 1]
+                d2 = dx * dx + dy * dy
+                if d2 > reach * reach:
+                    continue
+                kind = types[lens]
+                focus, bend = focus_terms(lenses, kind, rho)
+                away = max(math.sqrt(d2), 1e-3)
+                b = int(away * abs(rho) * BINS_PER_PX)
+                factor = rho + side * (bend * shifts[kind, b] + drifts[kind, b]) / away
+                px = centers[lens, 0] + dx * factor
+                py = centers[lens, 1] + dy * factor
+                if not (0.0 <= px < width - 1 and 0.0 <= py < height - 1):
+                    continue
+                value = sample_linear(image, px, py)
+                w = focus * weights[kind, b]
+                s0 += w
+                s1 += w * value
+                s2 += w * value * value
+                q0 += w * w
+    if not s0 > 1e-6:
+        return 0.0, 0.0
+    return max(s2 - s1 * s1 / s0, 0.0), s0 - q0 / s0
+
+
+@njit(cache=True, parallel=True)
+def spread_out(image, table, lenses, fused, step, ratio, edge, window, rho, variance, hidden):
+    """Evaluate the planes of `fused`, of pixels `step` wide, at pixels `ratio` times finer.
+
+    Where the four planes around a pixel disagree by more than `edge`, the micro images choose between
+    the nearest and the farthest, over a window of (2 window + 1)^2 fine pixels; `hidden` is set where
+    the farther one wins: some lenses do not see that pixel.
+    """
+    rows, cols = rho.shape
+    coarse_rows, coarse_cols = fused.shape[:2]
+    fine = step / ratio
+    for row in prange(rows):
+        values = np.empty(4)
+        shares = np.empty(4)
+        noises = np.empty(4)
+        v = min(max((row + 0.5) / ratio - 0.5, 0.0), coarse_rows - 1.0)
+        j = min(int(v), max(coarse_rows - 2, 0))
+        for col in range(cols):
+            u = min(max((col + 0.5) / ratio - 0.5, 0.0), coarse_cols - 1.0)
+            i = min(int(u), max(coarse_cols - 2, 0))
+            low = math.inf
+            high = -math.inf
+            for k in range(4):
+                a = min(j + k // 2, coarse_rows - 1)
+                b = min(i + k % 2, coarse_cols - 1)
+                values[k] = fused[a, b, 0] + fused[a, b, 1] * (u - b) + fused[a, b, 2] * (v - a)
+                shares[k] = abs(1.0 - abs(u - b)) * abs(1.0 - abs(v - a))
+                noises[k] = fused[a, b, 3]
+                low = min(low, values[k])
+                high = max(high, values[k])
+            chosen = 0.0
+            hidden[row, col] = False
+            size = max(abs(low), abs(high))
+            if high - low > edge * size:
+                x = (col + 0.5) * fine - 0.5
+                y = (row + 0.5) * fine - 0.5
+                low_sum = high_sum = low_free = high_free = 0.0
+                for dy in range(-window, window + 1):
+                    for dx in range(-window, window + 1):
+                        at_x = x + dx * fine
+                        at_y = y + dy * fine
+                        s, f = disagreement(image, table, lenses, at_x, at_y, low)
+                        low_sum += s
+                        low_free += f
+                        s, f = disagreement(image, table, lenses, at_x, at_y, high)
+                        high_sum += s
+                        high_free += f
+                chosen = low
+                if high_sum * low_free < low_sum * high_free:
+                    chosen = high
+                # The larger |u|, so the smaller |rho|, is nearer to the camera.
+                hidden[row, col] = abs(chosen) > abs(low + high - chosen)
+            total = 0.0
+            value = 0.0
+            noise = 0.0
+            for k in range(4):
+                if chosen != 0.0 and abs(values[k] - chosen) > 0.5 * edge * size:
+                    continue
+                share = max(shares[k], 1e-3)
+                total += share
+                value += share * values[k]
+                noise += share * noises[k]
+            rho[row, col] = value / total
+            variance[row, col] = noise / total
+
+
+@njit(cache=True, inline="always")
+def cubic_weights(f):
+    """Return the Catmull-Rom weights of the four pixels around a place f between the middle two."""
+    half = np.float32(0.5)
+    one = np.float32(1.0)
+    a0 = half * f * (f * (np.float32(2.0) - f) - one)
+    a2 = half * f * (f * (np.float32(4.0) - np.float32(3.0) * f) + one)
+    a3 = half * f * f * (f - one)
+    return a0, one - a0 - a2 - a3, a2, a3
+
+
+@njit(cache=True, inline="always")
+def add_cubic(image, x, y, weight, out):
+    """Add `weight` times the Catmull-Rom value of each channel to `out`."""
+    i = int(x)
+    j = int(y)
+    a0, a1, a2, a3 = cubic_weights(np.float32(x - i))
+    c0, c1, c2, c3 = cubic_weights(np.float32(y - j))
+    for channel in range(image.shape[2]):
+        value = np.float32(0.0)
+        for k in range(4):
+            b = c0 if k == 0 else (c1 if k == 1 else (c2 if k == 2 else c3))
+            value += b * (
+                a0 * image[j - 1 + k, i - 1, channel]
+                + a1 * image[j - 1 + k, i, channel]
+                + a2 * image[j - 1 + k, i + 1, channel]
+                + a3 * image[j - 1 + k, i + 2, channel]
+            )
+        out[channel] += weight * value
+
+
+@njit(cache=True, parallel=True)
+def synthesise(image, table, lenses, rho, step, out, light):
+    """Fill `out` (rows, cols, channels) with the mean of the micro images, by focus and noise.
+
+    `light` is the sum of the weights; where it is 0, `out` is 0.
+    """
+    centers, start, items, origin, shape, cell = table
+    types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
+    height, width, channels = image.shape
+    for row in prange(rho.shape[0]):
+        y = (row + 0.5) * step - 0.5
+        for col in range(rho.shape[1]):
+            x = (col + 0.5) * step - 0.5
+            for channel in range(channels):
+                out[row, col, channel] = 0.0
+            light[row, col] = 0.0
+            r = rho[row, col]
+            if not abs(r) > 0.0:
+                continue
+            side = math.copysign(1.0, r)
+            reach = radius / abs(r)
+            total = np.float32(0.0)
+            i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
+            j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
+            for j in range(j0, j1 + 1):
+                for i in range(i0, i1 + 1):
+                    c = j * shape[0] + i
+                    for item in range(start[c], start[c + 1]):
+                        lens = items[item]
+                        dx = x - centers[lens, 0]
+                        dy = y - centers[lens, 1]
+                        d2 = dx * dx + dy * dy
+                        if d2 > reach * reach:
+                            continue
+                        kind = types[lens]
+                        focus, bend = focus_terms(lenses, kind, r)
+                        away = max(math.sqrt(d2), 1e-3)
+                        b = int(away * abs(r) * BINS_PER_PX)
+                        factor = r + side * (bend * shifts[kind, b] + drifts[kind, b]) / away
+                        px = centers[lens, 0] + dx * factor
+                        py = centers[lens, 1] + dy * factor
+                        if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
+                            continue
+                        w = np.float32(focus * focus * weights[kind, b])
+                        add_cubic(image, px, py, w, out[row, col])
+                        total += w
+            light[row, col] = total
+            if total > np.float32(1e-6):
+                for channel in range(channels):
+                    out[row, col, channel] /= total

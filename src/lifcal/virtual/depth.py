@@ -1,0 +1,336 @@
+"""Virtual depth: at which `u` the micro images agree, for each pixel of the virtual image.
+
+From coarse to fine: a sweep over levels of 1/u with a semi-global sum finds the surface; the
+micro images' own gradients then move it between the levels, with a plane through each window; last
+the planes are evaluated at the output's pixels. Method, figures and limits: docs/virtual-depth.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import Float32Array, FloatArray
+from lifcal.camera.grid import MicroLensGrid
+from lifcal.errors import EstimationError, InputError
+from lifcal.virtual import _kernels
+from lifcal.virtual.optics import LensOptics
+
+_LEVEL_PX = 0.42
+"""How far the outermost sample moves from one level to the next."""
+_CELLS_A_PITCH = 6.0
+_PARTS = 2
+_SWEEP_HALF = 2
+_SMALL_JUMP = 0.4
+_LARGE_JUMP = 2.0
+_FUSE_HALF = 6
+_ROUNDS = 2
+_EDGE = 0.05
+_MOST_CHANGE = 0.06
+_CHOICE_WINDOW = 1
+_RANGE_U = (1.7, 16.0)
+_RANGE_STEP = 0.08
+_RANGE_MARGIN = 0.06
+_CLEAR_MARGIN = 1.2
+_FEWEST_CLEAR = 50
+_LEAST_FREEDOM = 6.0
+_SYSTEMATIC = 0.0015
+"""Of u: what resampling, blur and the lens model leave (docs/virtual-depth.md)."""
+_CORRELATED = 1.0
+"""Share of the interpolated noise that neighboring samples have in common, at the frequencies of
+the gradients (docs/virtual-depth.md)."""
+_CUBIC_NOISE = 0.8142857**2
+"""Variance of an interpolated value for pixels of variance 1."""
+
+
+class DepthFlag(enum.IntFlag):
+    """Why a pixel's virtual depth is unknown or to be taken with care."""
+
+    NO_TEXTURE = 1
+    """The micro images look alike at many depths: sigma is beyond the limit. u is NaN."""
+    FEW_LENSES = 2
+    """Hardly any point of the window is seen by two lenses. u is NaN."""
+    AMBIGUOUS = 4
+    """Another depth fits nearly as well, or the estimate did not settle. u is NaN."""
+    OUT_OF_RANGE = 8
+    """The best depth is an end of the range. u is NaN."""
+    OCCLUSION = 16
+    """Behind an edge: some lenses do not see this pixel. u is given."""
+
+
+UNKNOWN = (
+    DepthFlag.NO_TEXTURE | DepthFlag.FEW_LENSES | DepthFlag.AMBIGUOUS | DepthFlag.OUT_OF_RANGE
+)
+
+
+@dataclass(frozen=True)
+class DepthOptions:
+    """How to estimate virtual depth.
+
+    Parameters
+    ----------
+    scale : float
+        Size of the maps relative to the raw image.
+    depth_range : (float, float) or None
+        Virtual depths `u` to search, both positive or both negative; None finds them.
+    most_sigma : float
+        Where sigma is beyond this part of u, it is unknown.
+    """
+
+    scale: float = 0.5
+    depth_range: tuple[float, float] | None = None
+    most_sigma: float = 0.03
+
+    def __post_init__(self) -> None:
+        if not 0.05 <= self.scale <= 1.0:
+            raise InputError(f"scale is {self.scale}, needs 0.05 to 1")
+        if not 0.0 < self.most_sigma:
+            raise InputError(f"most_sigma is {self.most_sigma}, needs a positive number")
+        if self.depth_range is not None:
+            near, far = self.depth_range
+            if not (math.isfinite(near) and math.isfinite(far) and near * far > 0.0):
+                raise InputError(
+                    f"depth_range is {self.depth_range}, needs two virtual depths of one sign"
+                )
+            if min(abs(near), abs(far)) < 1.0 or near == far:
+                raise InputError(
+                    f"depth_range is {self.depth_range}, needs two different depths beyond 1"
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class VirtualDepth:
+    """A map of virtual depth. Pixel (row, col) is at raw ((col + 0.5) / scale - 0.5, ...).
+
+    Parameters
+    ----------
+    u : (rows, cols) float32
+        NaN where unknown.
+    sigma : (rows, cols) float32
+        Standard deviation of u; NaN where unknown.
+    flags : (rows, cols) uint8
+        Bits of `DepthFlag`.
+    filled : (rows, cols) float32
+        Like u, with the most likely surface where it is unknown: for synthesis, not for measuring.
+    scale : float
+        Size relative to the raw image.
+    depth_range : (float, float)
+        What was searched.
+    noise : float
+        Median standard deviation of a devignetted pixel, in the image's unit.
+    """
+
+    u: Float32Array
+    sigma: Float32Array
+    flags: npt.NDArray[np.uint8]
+    filled: Float32Array
+    scale: float
+    depth_range: tuple[float, float]
+    noise: float
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Where u is known."""
+        found: npt.NDArray[np.bool_] = np.isfinite(self.u)
+        return found
+
+
+def estimate_virtual_depth(
+    image: Float32Array,
+    grid: MicroLensGrid,
+    options: DepthOptions | None = None,
+    *,
+    optics: LensOptics | None = None,
+) -> VirtualDepth:
+    """Estimate the virtual depth of every pixel of the virtual image.
+
+    Parameters
+    ----------
+    image : (height, width) float32
+        Devignetted raw image, finite (0 outside the micro images).
+    grid : MicroLensGrid
+    options : DepthOptions or None
+    optics : LensOptics or None
+        Tables for the grid, if the caller has them already.
+
+    Raises
+    ------
+    EstimationError
+        If no depth range is given and none can be found: too little texture.
+    """
+    options = options or DepthOptions()
+    optics = optics or LensOptics.from_grid(grid)
+    check_raw(image, grid)
+    depth_range = options.depth_range or find_depth_range(image, grid, optics=optics)
+    table, lenses = grid.index.table, optics.pack()
+    height, width = image.shape
+    fine = 1.0 / options.scale
+    step = max(fine, grid.pitch_px / _CELLS_A_PITCH)
+    shape = (math.ceil(height / step), math.ceil(width / step))
+    rhos = make_levels(depth_range, optics.radius_px)
+
+    cost = np.empty((*shape, len(rhos)), np.float32)
+    _kernels.sweep(image, table, lenses, rhos, _interleave(len(rhos)), step, _SWEEP_HALF, cost)
+    _kernels.compress(cost, _typical_noise(cost))
+    total = np.empty_like(cost)
+    _kernels.semi_global(cost, np.float32(_SMALL_JUMP), np.float32(_LARGE_JUMP), total)
+    rho, margin = np.empty(shape), np.empty(shape, np.float32)
+    _kernels.pick(total, rhos, rho, margin)
+    del cost, total
+
+    first = rho
+    sums = np.empty((*shape, _kernels.SUMS))
+    fused = np.empty((*shape, _kernels.FUSED))
+    for _ in range(_ROUNDS):
+        _kernels.measure(image, table, lenses, rho, step, _PARTS, sums)
+        _kernels.fuse(rho, sums, _FUSE_HALF, _EDGE, fused)
+        settled = np.abs(fused[..., 0] / first - 1.0) < _MOST_CHANGE
+        fused[..., 0] = np.where(settled, fused[..., 0], first)
+        rho = fused[..., 0].copy()
+    fused[..., 3] *= _correlation(rho, step / _PARTS)
+    flags = _flag_cells(fused, settled, margin, options)
+    return _evaluate(image, table, lenses, fused, flags, step, options, depth_range)
+
+
+def find_depth_range(
+    image: Float32Array, grid: MicroLensGrid, *, optics: LensOptics | None = None
+) -> tuple[float, float]:
+    """Return the least and greatest virtual depth in an image, with a margin.
+
+    Both signs are searched: a Keplerian camera has negative virtual depths.
+
+    Raises
+    ------
+    EstimationError
+        If hardly any place has a clear depth.
+    """
+    optics = optics or LensOptics.from_grid(grid)
+    check_raw(image, grid)
+    height, width = image.shape
+    step = grid.pitch_px / 2.5
+    shape = (math.ceil(height / step), math.ceil(width / step))
+    near, far = _RANGE_U
+    n_levels = math.ceil(math.log(far / near) / _RANGE_STEP) + 1
+    galilean = np.geomspace(1.0 / far, 1.0 / near, n_levels)
+    best: tuple[int, FloatArray] = (0, np.empty(0))
+    for rhos in (galilean, -galilean):
+        cost = np.empty((*shape, n_levels), np.float32)
+        order = _interleave(n_levels)
+        _kernels.sweep(image, grid.index.table, optics.pack(), rhos, order, step, 1, cost)
+        _kernels.compress(cost, _typical_noise(cost))
+        rho, margin = np.empty(shape), np.empty(shape, np.float32)
+        _kernels.pick(cost, rhos, rho, margin)
+        clear = margin > _CLEAR_MARGIN
+        if int(clear.sum()) > best[0]:
+            best = (int(clear.sum()), rho[clear])
+    count, rho = best
+    if count < _FEWEST_CLEAR:
+        raise EstimationError(
+            f"only {count} of {shape[0] * shape[1]} places have a clear virtual depth (need "
+            f"{_FEWEST_CLEAR}): the frame has too little texture, or the grid is not its own",
+            stage="virtual depth",
+            evidence={"clear_places": count, "places": shape[0] * shape[1]},
+        )
+    low, high = np.quantile(rho, [0.005, 0.995])
+    ends = (1.0 / high / (1.0 + _RANGE_MARGIN), 1.0 / low * (1.0 + _RANGE_MARGIN))
+    if ends[0] < 0.0:
+        ends = (1.0 / high * (1.0 + _RANGE_MARGIN), 1.0 / low / (1.0 + _RANGE_MARGIN))
+    return float(ends[0]), float(ends[1])
+
+
+def make_levels(depth_range: tuple[float, float], radius_px: float) -> FloatArray:
+    """Return inverse virtual depths, evenly spaced in their logarithm, ascending in size."""
+    low, high = sorted(1.0 / abs(end) for end in depth_range)
+    count = max(math.ceil(math.log(high / low) / (_LEVEL_PX / radius_px)) + 1, 5)
+    levels: FloatArray = np.geomspace(low, high, count) * math.copysign(1.0, depth_range[0])
+    return levels
+
+
+def check_raw(image: Float32Array, grid: MicroLensGrid) -> None:
+    """Raise InputError if an image is not one that the kernels of this room take."""
+    width, height = grid.image_size
+    if image.shape != (height, width) or image.dtype != np.float32:
+        raise InputError(
+            f"image is {image.dtype} of shape {image.shape}, needs float32 of ({height}, {width})"
+        )
+    if not np.isfinite(image).all():
+        raise InputError("image has NaN or infinite values; use 0 outside the micro images")
+
+
+def _interleave(count: int) -> npt.NDArray[np.int64]:
+    """Return 0, 2, 4 ... 1, 3, 5 ...: cores that take halves of it get equal work."""
+    return np.concatenate([np.arange(0, count, 2), np.arange(1, count, 2)])
+
+
+def _typical_noise(cost: Float32Array) -> np.float32:
+    """Return the cost where the right level has nothing but noise."""
+    some = cost[::3, ::3].reshape(-1, cost.shape[2])
+    known = np.isfinite(some).all(axis=1)
+    if not known.any():
+        return np.float32(1.0)
+    return np.float32(max(float(np.quantile(some[known].min(axis=1), 0.3)), 1e-12))
+
+
+def _correlation(rho: FloatArray, spacing_px: float) -> FloatArray:
+    """Return by what neighboring samples, which share pixels, have less to say than independent ones.
+
+    A pixel of the raw covers |u| raw px of the virtual image: it is sampled `(|u| / spacing)^2` times.
+    """
+    samples = (1.0 / (np.abs(rho) * spacing_px)) ** 2
+    return np.maximum(1.0, _CORRELATED * samples / _CUBIC_NOISE)
+
+
+def _flag_cells(
+    fused: FloatArray,
+    settled: npt.NDArray[np.bool_],
+    margin: Float32Array,
+    options: DepthOptions,
+) -> npt.NDArray[np.uint8]:
+    flags = np.zeros(settled.shape, np.uint8)
+    relative = np.sqrt(fused[..., 3]) / np.abs(fused[..., 0])
+    flags[~(relative < options.most_sigma)] |= np.uint8(DepthFlag.NO_TEXTURE)
+    flags[fused[..., 5] < _LEAST_FREEDOM] |= np.uint8(DepthFlag.FEW_LENSES)
+    flags[~settled] |= np.uint8(DepthFlag.AMBIGUOUS)
+    flags[margin < 0.0] |= np.uint8(DepthFlag.OUT_OF_RANGE)
+    return flags
+
+
+def _evaluate(
+    image: Float32Array,
+    table: object,
+    lenses: object,
+    fused: FloatArray,
+    cell_flags: npt.NDArray[np.uint8],
+    step: float,
+    options: DepthOptions,
+    depth_range: tuple[float, float],
+) -> VirtualDepth:
+    """Bring planes and flags to the output's pixels."""
+    height, width = image.shape
+    fine = 1.0 / options.scale
+    shape = (max(round(height * options.scale), 1), max(round(width * options.scale), 1))
+    rho, variance = np.empty(shape, np.float32), np.empty(shape, np.float32)
+    hidden = np.empty(shape, np.bool_)
+    _kernels.spread_out(
+        image, table, lenses, fused, step, step / fine, _EDGE, _CHOICE_WINDOW, rho, variance, hidden
+    )
+    rows = np.minimum((np.arange(shape[0]) + 0.5) * fine / step, len(cell_flags) - 1).astype(int)
+    cols = np.minimum((np.arange(shape[1]) + 0.5) * fine / step, cell_flags.shape[1] - 1)
+    flags = cell_flags[np.ix_(rows, cols.astype(int))]
+    flags[hidden] |= np.uint8(DepthFlag.OCCLUSION)
+    filled = np.float32(1.0) / rho
+    sigma = np.sqrt(variance * filled**4 + np.float32(_SYSTEMATIC**2) * filled**2)
+    unknown = (flags & UNKNOWN) != 0
+    return VirtualDepth(
+        np.where(unknown, np.float32(np.nan), filled),
+        np.where(unknown, np.float32(np.nan), sigma),
+        flags,
+        filled,
+        options.scale,
+        depth_range,
+        float(np.sqrt(np.nanmedian(fused[..., 4]))),
+    )

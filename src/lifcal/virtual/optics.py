@@ -1,0 +1,127 @@
+"""What the kernels of this room know of the micro lenses: which pixels to trust, and where a point is.
+
+Two effects move the image of a point away from its pinhole position `m` in a micro image, both from
+the fall-off of brightness (docs/virtual-depth.md):
+
+- Focus: a devignetted pixel is the mean of what it sees through the used part of the micro aperture,
+  the overlap of two discs. Out of focus, the centroid of that overlap matters.
+- Pixels: the light of a pixel comes more from its brighter side, the inner one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lifcal.arrays import Float32Array, FloatArray, IntArray
+from lifcal.camera.apertures import compute_disc_overlap
+from lifcal.camera.grid import MicroLensGrid
+from lifcal.virtual._kernels import BINS_PER_PX
+
+_USED_LIGHT = 0.35
+"""Of the brightness in the middle: the rim beyond is too dark, and its overlap moves too far."""
+_READ_NOISE = 0.2
+"""Variance of the noise that does not depend on light, relative to the shot noise of mid gray in the
+middle of a micro image."""
+_PIXEL_VARIANCE_PX2 = 1.0 / 12.0
+_LEAST_LIGHT = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class LensOptics:
+    """Tables by lens type and distance from the micro-image center, in steps of 1 / BINS_PER_PX.
+
+    Parameters
+    ----------
+    lens_types : (n_lenses,) int64
+    radius_px : float
+        Of the part of a micro image that is used.
+    weights : (n_types, n_bins) float32
+        Inverse variance of a devignetted pixel's noise.
+    shifts_px : (n_types, n_bins) float32
+        Centroid of the used part of the micro aperture, as the white image shows it: an image at
+        defocus `d = rho_T - rho` is moved outward by `d / rho_T` of it.
+    focal_rhos : (n_types,) float64
+        1 / u in focus; NaN where unknown.
+    blur_px : float
+        Radius of the blur for each unit of defocus.
+    drifts_px : (n_types, n_bins) float32
+        How far outward a pixel shows a point because its light comes from its inner side.
+    """
+
+    lens_types: IntArray
+    radius_px: float
+    weights: Float32Array
+    shifts_px: Float32Array
+    focal_rhos: FloatArray
+    blur_px: float
+    drifts_px: Float32Array
+
+    @classmethod
+    def from_grid(cls, grid: MicroLensGrid, *, blur_variance_px2: float = 0.0) -> LensOptics:
+        """Build the tables from a grid's overlap discs and focal planes, as far as it has them.
+
+        Parameters
+        ----------
+        grid : MicroLensGrid
+        blur_variance_px2 : float
+            Of what was done to the raw image before devignetting, along an axis (demosaicing).
+        """
+        n_types = grid.n_types
+        focal_rhos = np.full(n_types, np.nan)
+        if grid.focal_planes is not None:
+            focal_rhos = 1.0 / grid.focal_planes
+        if grid.discs is None:
+            radius = 0.8 * grid.radius_px
+            bins = _count_bins(radius)
+            flat = np.zeros((n_types, bins), np.float32)
+            blur = 0.5 * grid.pitch_px
+            return cls(
+                grid.lens_types, radius, flat + np.float32(1.0), flat, focal_rhos, blur, flat
+            )
+        micro = np.array(grid.discs.micro_px)
+        offsets = np.arange(_count_bins(grid.discs.reach_px)) / BINS_PER_PX
+        light = np.stack([grid.discs.compute_illumination(offsets, t) for t in range(n_types)])
+        used = (light >= _USED_LIGHT).all(axis=0)
+        radius = float(offsets[np.flatnonzero(used)[-1]])
+        bins = _count_bins(radius)
+        offsets, light = offsets[:bins], np.maximum(light[:, :bins], _LEAST_LIGHT)
+        _, centroids = compute_disc_overlap(micro[:, None], grid.discs.main_px, offsets[None, :])
+        slopes = np.gradient(np.log(light), 1.0 / BINS_PER_PX, axis=1)
+        # The micro apertures are of one size, and their images in proportion to rho_T.
+        known = np.isfinite(focal_rhos)
+        blur = (
+            float(np.mean(micro[known] / np.abs(focal_rhos[known])))
+            if known.any()
+            else 0.5 * grid.pitch_px
+        )
+        variance = 1.0 / light + _READ_NOISE / light**2
+        return cls(
+            grid.lens_types,
+            radius,
+            ((1.0 + _READ_NOISE) / variance).astype(np.float32),
+            np.nan_to_num(centroids).astype(np.float32),
+            focal_rhos,
+            blur,
+            (-(_PIXEL_VARIANCE_PX2 + blur_variance_px2) * slopes).astype(np.float32),
+        )
+
+    def pack(self) -> tuple[Any, ...]:
+        """Return what the kernels take as `lenses`."""
+        return (
+            self.lens_types,
+            self.radius_px,
+            self.weights,
+            self.shifts_px,
+            self.focal_rhos,
+            self.blur_px,
+            self.drifts_px,
+        )
+
+
+def _count_bins(radius_px: float) -> int:
+    """Return how many bins reach to `radius_px` and the next pixel, to interpolate in."""
+    return math.ceil((radius_px + 1.0) * BINS_PER_PX) + 2
