@@ -7,15 +7,21 @@ from lifcal.virtual.depth import (
     estimate_virtual_depth,
     find_depth_range,
 )
+from lifcal.virtual.engine import FocusedFrame, FocusEngine
+from lifcal.virtual.focal_planes import FocalPlanes, estimate_focal_planes
 from lifcal.virtual.focused import FocusedImage, make_focused_image
 from lifcal.virtual.optics import LensOptics
 
 __all__ = [
     "DepthFlag",
     "DepthOptions",
+    "FocalPlanes",
+    "FocusEngine",
+    "FocusedFrame",
     "FocusedImage",
     "LensOptics",
     "VirtualDepth",
+    "estimate_focal_planes",
     "estimate_virtual_depth",
     "find_depth_range",
     "make_focused_image",

@@ -80,9 +80,9 @@ def box_sum(values, half, scratch):
 def sweep(image, table, lenses, rhos, order, step, half, cost):
     """Fill `cost` (rows, cols, levels) with the variance over micro images, averaged over a window.
 
-    Parallel over levels, in the order given, so that all cores get as much. At each level every lens
-    adds its samples to the virtual pixels that it sees. NaN where no two lenses see any pixel of the
-    window of (2 half + 1)^2.
+    Parallel over levels, in the order given, so that all cores get as much. At each level every
+    lens adds its samples to the virtual pixels that it sees. NaN where no two lenses see any pixel
+    of the window of (2 half + 1)^2.
     """
     centers = table[0]
     types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
@@ -115,15 +115,15 @@ def sweep(image, table, lenses, rhos, order, step, half, cost):
             kind = types[lens]
             cx = centers[lens, 0]
             cy = centers[lens, 1]
-            first = max(int(math.ceil((cy - reach + 0.5) / step - 0.5)), 0)
-            last = min(int(math.floor((cy + reach + 0.5) / step - 0.5)), rows - 1)
+            first = max(math.ceil((cy - reach + 0.5) / step - 0.5), 0)
+            last = min(math.floor((cy + reach + 0.5) / step - 0.5), rows - 1)
             x0 = np.float32(cx)
             y0 = np.float32(cy)
             for row in range(first, last + 1):
                 dy = np.float32((row + 0.5) * step - 0.5 - cy)
                 chord = math.sqrt(max(reach * reach - dy * dy, 0.0))
-                left = max(int(math.ceil((cx - chord + 0.5) / step - 0.5)), 0)
-                right = min(int(math.floor((cx + chord + 0.5) / step - 0.5)), cols - 1)
+                left = max(math.ceil((cx - chord + 0.5) / step - 0.5), 0)
+                right = min(math.floor((cx + chord + 0.5) / step - 0.5), cols - 1)
                 dx = np.float32((left + 0.5) * step - 0.5 - cx)
                 for col in range(left, right + 1):
                     at = int(scale * math.sqrt(dx * dx + dy * dy))
@@ -178,7 +178,7 @@ def compress(cost, noise):
             if known < levels:
                 fill = total / np.float32(known) if known > 0 else np.float32(0.0)
                 for level in range(levels):
-                    if not cost[row, col, level] == cost[row, col, level]:
+                    if math.isnan(cost[row, col, level]):
                         cost[row, col, level] = fill
 
 
@@ -243,8 +243,8 @@ def semi_global(cost, small, large, total):
 def pick(total, rhos, rho, margin):
     """Find the cheapest level of each pixel, between levels by a parabola.
 
-    `margin` is how much dearer the best level is that is not next to it; -1 where the cheapest level
-    is the first or last.
+    `margin` is how much dearer the best level is that is not next to it; -1 where the cheapest
+    level is the first or last.
     """
     rows, cols, levels = total.shape
     for row in prange(rows):
@@ -325,10 +325,10 @@ that of its value, over all places in a pixel."""
 def measure(image, table, lenses, rho, step, parts, sums):
     """Fill `sums` (rows, cols, SUMS) with what the micro images say about a change of `rho`.
 
-    Each pixel is seen at parts x parts points. At a point, the lenses' values I_k should be equal; a
-    change of rho moves them along the common gradient t by t . (X - C_k). About the weighted means,
-    with weights w_k = f_k / n_k (f for focus, n for the noise's variance relative to that in the
-    middle), the sums over points are
+    Each pixel is seen at parts x parts points. At a point, the lenses' values I_k should be equal;
+    a change of rho moves them along the common gradient t by t . (X - C_k). About the weighted
+    means, with weights w_k = f_k / n_k (f for focus, n for the noise's variance relative to that
+    in the middle), the sums over points are
 
     0: w slope I,  1: w slope^2,  2: w I^2,
     and what noise of variance 1 is expected to add to 2, 1 and 0:  3, 4 and 5.
@@ -382,9 +382,14 @@ def measure(image, table, lenses, rho, step, parts, sums):
                             away = max(math.sqrt(d2), 1e-3)
                             at = away * abs(r) * BINS_PER_PX
                             b = int(at)
-                            shift = bend * (
-                                shifts[kind, b] + (at - b) * (shifts[kind, b + 1] - shifts[kind, b])
-                            ) + drifts[kind, b]
+                            shift = (
+                                bend
+                                * (
+                                    shifts[kind, b]
+                                    + (at - b) * (shifts[kind, b + 1] - shifts[kind, b])
+                                )
+                                + drifts[kind, b]
+                            )
                             factor = r + side * shift / away
                             px = centers[lens, 0] + dx * factor
                             py = centers[lens, 1] + dy * factor
@@ -441,9 +446,10 @@ FUSED = 6
 def fuse(rho, sums, half, edge, fused):
     """Fit a plane to the changes of rho that `sums` ask for in the window around each pixel.
 
-    `fused` (rows, cols, FUSED): new rho; its slope along columns and rows, for each pixel; variance
-    of rho if the values were independent; variance of the values' noise; degrees of freedom. Neighbors
-    whose rho differs by `edge` (relative) and more are on another surface and do not count.
+    `fused` (rows, cols, FUSED): new rho; its slope along columns and rows, for each pixel;
+    variance of rho if the values were independent; variance of the values' noise; degrees of
+    freedom. Neighbors whose rho differs by `edge` (relative) and more are on another surface and
+    do not count.
     """
     rows, cols = rho.shape
     reach2 = (half + 1.0) * (half + 1.0)
@@ -560,9 +566,9 @@ def disagreement(image, table, lenses, x, y, rho):
 def spread_out(image, table, lenses, fused, step, ratio, edge, window, rho, variance, hidden):
     """Evaluate the planes of `fused`, of pixels `step` wide, at pixels `ratio` times finer.
 
-    Where the four planes around a pixel disagree by more than `edge`, the micro images choose between
-    the nearest and the farthest, over a window of (2 window + 1)^2 fine pixels; `hidden` is set where
-    the farther one wins: some lenses do not see that pixel.
+    Where the four planes around a pixel disagree by more than `edge`, the micro images choose
+    between the nearest and the farthest, over a window of (2 window + 1)^2 fine pixels; `hidden` is
+    set where the farther one wins: some lenses do not see that pixel.
     """
     rows, cols = rho.shape
     coarse_rows, coarse_cols = fused.shape[:2]
@@ -703,3 +709,79 @@ def synthesise(image, table, lenses, rho, step, out, light):
             if total > np.float32(1e-6):
                 for channel in range(channels):
                     out[row, col, channel] /= total
+
+
+@njit(cache=True, parallel=True)
+def sharpen(image, rho, light, step, pixel_variance, own_variance, out):
+    """Take from each pixel what the raw pixels' size and blur spread into it, to second order.
+
+    A raw pixel and its blur have the variance `pixel_variance` (px^2 along an axis), `u` times as
+    large in the virtual image; a pixel of the output has `own_variance` of its own width.
+    """
+    rows, cols, channels = image.shape
+    for row in prange(rows):
+        for col in range(cols):
+            edge = row == 0 or col == 0 or row == rows - 1 or col == cols - 1
+            amount = np.float32(0.0)
+            if not edge:
+                lit = min(
+                    min(light[row - 1, col], light[row + 1, col]),
+                    min(light[row, col - 1], light[row, col + 1]),
+                )
+                size = 1.0 / (rho[row, col] * step)
+                if lit > 0.0:
+                    amount = np.float32(0.5 * max(pixel_variance * size * size - own_variance, 0.0))
+            for channel in range(channels):
+                value = image[row, col, channel]
+                if amount > 0.0:
+                    around = (
+                        image[row - 1, col, channel]
+                        + image[row + 1, col, channel]
+                        + image[row, col - 1, channel]
+                        + image[row, col + 1, channel]
+                    )
+                    value -= amount * (around - np.float32(4.0) * value)
+                out[row, col, channel] = value
+
+
+@njit(cache=True, parallel=True)
+def type_sharpness(image, table, lenses, rho, step, energy):
+    """Fill `energy` (rows, cols, types) with the mean squared gradient; NaN if no lens sees it."""
+    centers, start, items, origin, shape, cell = table
+    types, radius = lenses[0], lenses[1]
+    height, width = image.shape
+    n_types = energy.shape[2]
+    for row in prange(rho.shape[0]):
+        y = (row + 0.5) * step - 0.5
+        counts = np.empty(n_types)
+        for col in range(rho.shape[1]):
+            x = (col + 0.5) * step - 0.5
+            for kind in range(n_types):
+                energy[row, col, kind] = 0.0
+                counts[kind] = 0.0
+            r = rho[row, col]
+            if math.isfinite(r) and abs(r) > 0.0:
+                reach = radius / abs(r)
+                i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
+                j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
+                for j in range(j0, j1 + 1):
+                    for i in range(i0, i1 + 1):
+                        c = j * shape[0] + i
+                        for item in range(start[c], start[c + 1]):
+                            lens = items[item]
+                            dx = x - centers[lens, 0]
+                            dy = y - centers[lens, 1]
+                            if dx * dx + dy * dy > reach * reach:
+                                continue
+                            px = centers[lens, 0] + dx * r
+                            py = centers[lens, 1] + dy * r
+                            if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
+                                continue
+                            _, gx, gy = sample_cubic(image, px, py)
+                            energy[row, col, types[lens]] += gx * gx + gy * gy
+                            counts[types[lens]] += 1.0
+            for kind in range(n_types):
+                if counts[kind] > 0.0:
+                    energy[row, col, kind] /= counts[kind]
+                else:
+                    energy[row, col, kind] = math.nan

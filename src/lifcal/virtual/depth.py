@@ -62,9 +62,7 @@ class DepthFlag(enum.IntFlag):
     """Behind an edge: some lenses do not see this pixel. u is given."""
 
 
-UNKNOWN = (
-    DepthFlag.NO_TEXTURE | DepthFlag.FEW_LENSES | DepthFlag.AMBIGUOUS | DepthFlag.OUT_OF_RANGE
-)
+UNKNOWN = DepthFlag.NO_TEXTURE | DepthFlag.FEW_LENSES | DepthFlag.AMBIGUOUS | DepthFlag.OUT_OF_RANGE
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class DepthOptions:
     def __post_init__(self) -> None:
         if not 0.05 <= self.scale <= 1.0:
             raise InputError(f"scale is {self.scale}, needs 0.05 to 1")
-        if not 0.0 < self.most_sigma:
+        if not self.most_sigma > 0.0:
             raise InputError(f"most_sigma is {self.most_sigma}, needs a positive number")
         if self.depth_range is not None:
             near, far = self.depth_range
@@ -276,9 +274,10 @@ def _typical_noise(cost: Float32Array) -> np.float32:
 
 
 def _correlation(rho: FloatArray, spacing_px: float) -> FloatArray:
-    """Return by what neighboring samples, which share pixels, have less to say than independent ones.
+    """Return by how much neighboring samples, which share pixels, raise the variance.
 
-    A pixel of the raw covers |u| raw px of the virtual image: it is sampled `(|u| / spacing)^2` times.
+    A pixel of the raw covers |u| raw px of the virtual image: it is sampled `(|u| / spacing)^2`
+    times.
     """
     samples = (1.0 / (np.abs(rho) * spacing_px)) ** 2
     return np.maximum(1.0, _CORRELATED * samples / _CUBIC_NOISE)
@@ -322,7 +321,7 @@ def _evaluate(
     cols = np.minimum((np.arange(shape[1]) + 0.5) * fine / step, cell_flags.shape[1] - 1)
     flags = cell_flags[np.ix_(rows, cols.astype(int))]
     flags[hidden] |= np.uint8(DepthFlag.OCCLUSION)
-    filled = np.float32(1.0) / rho
+    filled: Float32Array = np.asarray(1.0 / rho, np.float32)
     sigma = np.sqrt(variance * filled**4 + np.float32(_SYSTEMATIC**2) * filled**2)
     unknown = (flags & UNKNOWN) != 0
     return VirtualDepth(

@@ -15,6 +15,10 @@ from lifcal.virtual.depth import VirtualDepth
 from lifcal.virtual.optics import LensOptics
 
 _LEAST_LIGHT = 0.05
+_PIXEL_VARIANCE_PX2 = 1.0 / 12.0 + 0.08
+"""Along an axis, of what one raw pixel sees: its width, and what defocus and interpolation add in
+the mean over the working range (docs/virtual-depth.md)."""
+_OWN_VARIANCE = 1.0 / 12.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +47,9 @@ def make_focused_image(
     """Put the micro images together at the depths of a map.
 
     Each pixel is the mean over the micro images that see it, those in focus and those nearer to
-    their centers counting more. In the geometry of the recorded image: with the micro-image centers
-    it is an exact pinhole image but for the main lens' distortion.
+    their centers counting more; then what the width of the raw pixels has blurred is undone to
+    second order. In the geometry of the recorded image: with the micro-image centers it is an exact
+    pinhole image but for the main lens' distortion.
 
     Parameters
     ----------
@@ -67,6 +72,8 @@ def make_focused_image(
     _kernels.synthesise(
         channels, grid.index.table, optics.pack(), rho, 1.0 / depth.scale, out, light
     )
+    sharp = np.empty_like(out)
+    _kernels.sharpen(out, rho, light, 1.0 / depth.scale, _PIXEL_VARIANCE_PX2, _OWN_VARIANCE, sharp)
     valid = light > _LEAST_LIGHT
-    out[~valid] = 0.0
-    return FocusedImage(out[:, :, 0] if image.ndim == 2 else out, valid)
+    sharp[~valid] = 0.0
+    return FocusedImage(sharp[:, :, 0] if image.ndim == 2 else sharp, valid)

@@ -1,10 +1,10 @@
-"""What the kernels of this room know of the micro lenses: which pixels to trust, and where a point is.
+"""What the kernels know of the micro lenses: which pixels to trust, and where a point is seen.
 
 Two effects move the image of a point away from its pinhole position `m` in a micro image, both from
 the fall-off of brightness (docs/virtual-depth.md):
 
-- Focus: a devignetted pixel is the mean of what it sees through the used part of the micro aperture,
-  the overlap of two discs. Out of focus, the centroid of that overlap matters.
+- Focus: a devignetted pixel is the mean of what it sees through the used part of the micro
+  aperture, the overlap of two discs. Out of focus, the centroid of that overlap matters.
 - Pixels: the light of a pixel comes more from its brighter side, the inner one.
 """
 
@@ -24,8 +24,8 @@ from lifcal.virtual._kernels import BINS_PER_PX
 _USED_LIGHT = 0.35
 """Of the brightness in the middle: the rim beyond is too dark, and its overlap moves too far."""
 _READ_NOISE = 0.2
-"""Variance of the noise that does not depend on light, relative to the shot noise of mid gray in the
-middle of a micro image."""
+"""Variance of the noise that does not depend on light, relative to the shot noise of mid gray in
+the middle of a micro image."""
 _PIXEL_VARIANCE_PX2 = 1.0 / 12.0
 _LEAST_LIGHT = 0.02
 

@@ -1,0 +1,126 @@
+"""Frames of one camera, one after the other, to virtual depth and totally focused images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lifcal.arrays import Float32Array
+from lifcal.camera.grid import MicroLensGrid
+from lifcal.errors import EstimationError, InputError
+from lifcal.imaging.devignette import vignetting_from_discs
+from lifcal.imaging.frames import Frame
+from lifcal.imaging.overlap_fit import BAYER_BLUR_PX2
+from lifcal.virtual.depth import (
+    DepthOptions,
+    VirtualDepth,
+    estimate_virtual_depth,
+    find_depth_range,
+)
+from lifcal.virtual.focused import FocusedImage, make_focused_image
+from lifcal.virtual.optics import LensOptics
+
+
+@dataclass(frozen=True, eq=False)
+class FocusedFrame:
+    """Virtual depth and focused image of one frame."""
+
+    depth: VirtualDepth
+    focused: FocusedImage
+
+
+class FocusEngine:
+    """Makes virtual depth and focused images of the frames of one camera.
+
+    Parameters
+    ----------
+    grid : MicroLensGrid
+        Its focal planes and overlap discs are used where it has them.
+    vignetting : (height, width) float32 or None
+        From `vignetting_from_white`; None takes what the grid's overlap discs predict.
+    options : DepthOptions or None
+    bayer : str or None
+        The color mosaic that frames were interpolated from.
+    """
+
+    def __init__(
+        self,
+        grid: MicroLensGrid,
+        vignetting: Float32Array | None = None,
+        options: DepthOptions | None = None,
+        *,
+        bayer: str | None = None,
+    ) -> None:
+        self.grid = grid
+        self.options = options or DepthOptions()
+        width, height = grid.image_size
+        if vignetting is None:
+            if grid.discs is None:
+                raise InputError(
+                    "the grid has no overlap discs, so brightness inside micro images cannot be "
+                    "evened out: needs a white image, or a grid that was fitted to one"
+                )
+            vignetting = vignetting_from_discs(grid)
+        if vignetting.shape != (height, width):
+            raise InputError(
+                f"the white image is {vignetting.shape[1]} x {vignetting.shape[0]} px, the grid is "
+                f"of {width} x {height} px"
+            )
+        with np.errstate(divide="ignore"):
+            self._gain = np.where(vignetting > 0.0, 1.0 / vignetting, 0.0).astype(np.float32)
+        self._blur_px2 = 0.0 if bayer is None else BAYER_BLUR_PX2
+        self.optics = LensOptics.from_grid(grid, blur_variance_px2=self._blur_px2)
+
+    def devignette(self, frame: Frame) -> Float32Array:
+        """Return the luminance of a frame, even inside the micro images, 0 between them."""
+        if frame.image_size != self.grid.image_size:
+            width, height = self.grid.image_size
+            raise InputError(
+                f"{frame.source}: {frame.image_size[0]} x {frame.image_size[1]} px, the grid is of "
+                f"{width} x {height} px"
+            )
+        return frame.gray * self._gain
+
+    def set_range(self, frames: Iterable[Frame]) -> tuple[float, float]:
+        """Find the range of virtual depths in some frames, and search it in all from now on.
+
+        Raises
+        ------
+        EstimationError
+            If none of the frames has a clear depth anywhere.
+        """
+        ends: list[tuple[float, float]] = []
+        failure: EstimationError | None = None
+        for frame in frames:
+            try:
+                ends.append(find_depth_range(self.devignette(frame), self.grid, optics=self.optics))
+            except EstimationError as error:
+                failure = error
+        if not ends:
+            raise failure or EstimationError("no frame was given", stage="virtual depth")
+        # Frames that disagree about the sign are outvoted.
+        positive = sum(low > 0.0 for low, _ in ends) * 2 >= len(ends)
+        ends = [end for end in ends if (end[0] > 0.0) == positive]
+        found = (min(low for low, _ in ends), max(high for _, high in ends))
+        self.options = replace(self.options, depth_range=found)
+        return found
+
+    def run(self, frame: Frame) -> FocusedFrame:
+        """Estimate the virtual depth of a frame and focus it.
+
+        The range is found in the frame itself unless the options or `set_range` give it.
+        """
+        gray = self.devignette(frame)
+        depth = estimate_virtual_depth(gray, self.grid, self.options, optics=self.optics)
+        image = gray if frame.color is None else frame.color * self._gain[:, :, None]
+        return FocusedFrame(depth, make_focused_image(image, self.grid, depth, optics=self.optics))
+
+
+def spread_choice(count: int, most: int) -> list[int]:
+    """Return up to `most` of `count` indices, evenly spread, the first and the last among them."""
+    if count <= most:
+        return list(range(count))
+    return [math.floor(i * (count - 1) / (most - 1) + 0.5) for i in range(most)]

@@ -1,0 +1,309 @@
+"""At which virtual depth each lens type is in focus, from scene frames alone.
+
+Where two lens types see the same texture equally sharp, its inverse virtual depth is the mean of
+theirs, whatever the shape of the blur: the micro apertures are of one size. So the crossings of the
+types' sharpness give the sums of their inverse focal planes, pair by pair. The overlap discs of a
+white image give their ratios. Docs: docs/virtual-depth.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lifcal.arrays import Float32Array, FloatArray, IntArray
+from lifcal.camera.apertures import OverlapDiscs
+from lifcal.camera.grid import Lattice, MicroLensGrid
+from lifcal.errors import EstimationError
+from lifcal.imaging.frames import Frame
+from lifcal.virtual import _kernels
+from lifcal.virtual.depth import DepthOptions, estimate_virtual_depth, find_depth_range
+from lifcal.virtual.engine import FocusEngine
+from lifcal.virtual.optics import LensOptics
+
+_SCALE = 0.25
+_ROUNDS = 2
+_CORE = 0.6
+"""Of the used radius: where the types' pixels are equally good."""
+_BIN = 0.02
+"""Width of a bin of the logarithm of 1/u."""
+_FEWEST_PIXELS = 200
+_LEAST_CONTRAST = 0.03
+"""Between the sharpness of lens types, (a - b) / (a + b): below it they count as one type."""
+_MOST_EXTRAPOLATION = 0.35
+"""How far beyond the depths seen a crossing may lie, relative."""
+_CROSSING_SIGMA = 0.012
+_EXTRAPOLATION_SIGMA = 0.6
+"""Relative uncertainty of a crossing among the depths seen, and for each unit beyond them."""
+_MIDDLE = (0.1, 0.9)
+"""Quantiles of the depths that count as seen well."""
+
+
+@dataclass(frozen=True, eq=False)
+class FocalPlanes:
+    """Focal planes of the lens types.
+
+    Parameters
+    ----------
+    grid : MicroLensGrid
+        The grid with `focal_planes` set; with lens types, if they were found here.
+    planes, sigmas : (n_types,) float64
+        Virtual depth `u` in focus and its standard deviation.
+    crossings : dict
+        For each pair of types, the virtual depth at which they are equally sharp and its standard
+        deviation.
+    notes : tuple of str
+    """
+
+    grid: MicroLensGrid
+    planes: FloatArray
+    sigmas: FloatArray
+    crossings: dict[tuple[int, int], tuple[float, float]]
+    notes: tuple[str, ...] = ()
+
+
+def estimate_focal_planes(
+    frames: Iterable[Frame],
+    grid: MicroLensGrid,
+    vignetting: Float32Array | None = None,
+    *,
+    bayer: str | None = None,
+) -> FocalPlanes:
+    """Estimate the focal planes from textured frames whose depths reach over or near them.
+
+    A grid of one type is also tried with the types that its layout allows, for cameras whose types
+    look alike in a white image.
+
+    Parameters
+    ----------
+    frames : iterable of Frame
+        A few are enough.
+    grid : MicroLensGrid
+    vignetting, bayer
+        As for `FocusEngine`.
+
+    Raises
+    ------
+    EstimationError
+        If there is one lens type only, too little texture, or depths far from all focal planes.
+    """
+    notes: list[str] = []
+    blind = replace(grid, focal_planes=None)
+    engine = FocusEngine(blind, vignetting, bayer=bayer)
+    images = _choose_images(frames, engine)
+    if grid.n_types == 1:
+        typed = _suppose_types(blind)
+        if typed is None or not _measure(images, typed, blind).differs():
+            raise EstimationError(
+                "all lenses are equally sharp at every depth: one lens type, whose focal plane "
+                "cannot be told from sharpness",
+                stage="focal planes",
+            )
+        blind = typed
+        notes.append(f"{typed.n_types} lens types were found by their sharpness")
+    known = blind
+    for _ in range(_ROUNDS):
+        # Depths from the first round lack the types' shifts; the second has them.
+        crossings = _measure(images, blind, known).crossings()
+        rhos, sigmas = _solve(crossings, blind)
+        known = replace(blind, focal_planes=1.0 / rhos)
+    sigmas = sigmas / rhos**2
+    if notes:
+        known, order = _order_types(known)
+        sigmas = sigmas[order]
+    assert known.focal_planes is not None
+    return FocalPlanes(
+        known,
+        np.array(known.focal_planes),
+        sigmas,
+        {pair: (1.0 / rho, sigma / rho**2) for pair, (rho, sigma) in crossings.items()},
+        tuple(notes),
+    )
+
+
+def _choose_images(
+    frames: Iterable[Frame], engine: FocusEngine
+) -> list[tuple[Float32Array, tuple[float, float]]]:
+    """Return the devignetted frames that have a clear depth, each with its range."""
+    images = []
+    for frame in frames:
+        image = engine.devignette(frame)
+        try:
+            images.append((image, find_depth_range(image, engine.grid, optics=engine.optics)))
+        except EstimationError:
+            continue
+    if not images:
+        raise EstimationError("no frame has a clear virtual depth", stage="focal planes")
+    return images
+
+
+@dataclass(frozen=True, eq=False)
+class _Sharpness:
+    """Sums of squared gradients by lens type, for bins of inverse virtual depth.
+
+    Only pixels that both types of a pair see count: `energy[pair]` is (n_bins, 2), `counts[pair]`
+    (n_bins,).
+    """
+
+    rhos: FloatArray
+    energy: dict[tuple[int, int], FloatArray]
+    counts: dict[tuple[int, int], FloatArray]
+
+    def contrast(self, pair: tuple[int, int]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return rho, (a - b) / (a + b) and count for each bin with enough pixels."""
+        enough = self.counts[pair] >= _FEWEST_PIXELS
+        a, b = self.energy[pair][enough].T
+        return self.rhos[enough], (a - b) / np.maximum(a + b, 1e-30), self.counts[pair][enough]
+
+    def differs(self) -> bool:
+        """Tell whether any two types differ in sharpness somewhere."""
+        for pair in self.energy:
+            _, contrast, _ = self.contrast(pair)
+            if contrast.size and float(np.abs(contrast).max()) > _LEAST_CONTRAST:
+                return True
+        return False
+
+    def crossings(self) -> dict[tuple[int, int], tuple[float, float]]:
+        """Return the inverse virtual depth at which the types of each pair are equally sharp.
+
+        With its standard deviation. The contrast of a pair is close to a line in 1/u. Pairs that
+        hardly differ, or cross far from all depths that were seen, are left out.
+        """
+        found = {}
+        for pair in self.energy:
+            rho, contrast, count = self.contrast(pair)
+            if len(rho) < 3 or float(np.ptp(contrast)) < _LEAST_CONTRAST:
+                continue
+            # Bins nearest to equality tell most: the line is bent far from it.
+            weight = np.sqrt(count) / (0.05 + np.abs(contrast))
+            slope, offset = np.polyfit(rho, contrast, 1, w=weight)
+            crossing = -offset / slope if slope != 0.0 else np.nan
+            share = np.cumsum(count[np.argsort(np.abs(rho))]) / count.sum()
+            low, high = np.interp(_MIDDLE, share, np.sort(np.abs(rho)))
+            beyond = max(low / abs(crossing) - 1.0, abs(crossing) / high - 1.0, 0.0)
+            if beyond < _MOST_EXTRAPOLATION:
+                sigma = abs(crossing) * (_CROSSING_SIGMA + _EXTRAPOLATION_SIGMA * beyond)
+                found[pair] = (float(crossing), float(sigma))
+        if not found:
+            raise EstimationError(
+                "no two lens types are equally sharp at any depth of these frames: the depths are "
+                "too few, or too far from the focal planes",
+                stage="focal planes",
+                evidence={"depths": [float(1.0 / rho) for rho in self.rhos[[0, -1]]]},
+            )
+        return found
+
+
+def _measure(
+    images: list[tuple[Float32Array, tuple[float, float]]],
+    grid: MicroLensGrid,
+    known: MicroLensGrid,
+) -> _Sharpness:
+    """Measure the sharpness of the types of `grid` at the depths found with the grid `known`."""
+    optics = LensOptics.from_grid(grid)
+    lenses = replace(optics, radius_px=_CORE * optics.radius_px).pack()
+    known_optics = LensOptics.from_grid(known)
+    pairs = list(itertools.combinations(range(grid.n_types), 2))
+    rhos: list[FloatArray] = []
+    energies: list[FloatArray] = []
+    for image, depth_range in images:
+        options = DepthOptions(_SCALE, depth_range)
+        depth = estimate_virtual_depth(image, known, options, optics=known_optics)
+        energy = np.empty((*depth.u.shape, grid.n_types))
+        rho = np.asarray(1.0 / depth.u, np.float64)
+        _kernels.type_sharpness(image, grid.index.table, lenses, rho, 1.0 / _SCALE, energy)
+        rhos.append(rho.ravel())
+        energies.append(energy.reshape(-1, grid.n_types))
+    rho, energy = np.concatenate(rhos), np.concatenate(energies)
+    seen = np.isfinite(rho)
+    rho, energy = rho[seen], energy[seen]
+    bins = np.round(np.log(np.abs(rho)) / _BIN).astype(np.int64)
+    bins -= bins.min(initial=0)
+    n_bins = int(bins.max(initial=0)) + 1
+    total = np.maximum(np.bincount(bins, minlength=n_bins), 1)
+    centers = np.bincount(bins, rho, n_bins) / total
+    sums: dict[tuple[int, int], FloatArray] = {}
+    counts: dict[tuple[int, int], FloatArray] = {}
+    for pair in pairs:
+        both = np.isfinite(energy[:, pair]).all(axis=1)
+        counts[pair] = np.bincount(bins[both], minlength=n_bins).astype(np.float64)
+        sums[pair] = np.stack(
+            [np.bincount(bins[both], energy[both, kind], n_bins) for kind in pair], axis=1
+        ).astype(np.float64)
+    return _Sharpness(centers, sums, counts)
+
+
+def _solve(
+    crossings: dict[tuple[int, int], tuple[float, float]], grid: MicroLensGrid
+) -> tuple[FloatArray, FloatArray]:
+    """Return the inverse focal planes and their sigmas, from the means of pairs.
+
+    Where the discs tell the planes' ratios, one number is left to find.
+    """
+    values, sigmas = np.array(list(crossings.values())).T
+    means = np.zeros((len(crossings), grid.n_types))
+    for row, pair in enumerate(crossings):
+        means[row, list(pair)] = 0.5
+    discs = grid.discs
+    if discs is not None and len(set(discs.micro_px)) == grid.n_types:
+        basis = np.array(discs.micro_px)[:, None]
+    elif len(crossings) >= 3:
+        basis = np.eye(grid.n_types)
+    else:
+        raise EstimationError(
+            f"{len(crossings)} of the crossings of {grid.n_types} lens types were found, which do "
+            "not tell their focal planes without the overlap discs of a white image",
+            stage="focal planes",
+        )
+    design = means @ basis / sigmas[:, None]
+    covariance = basis @ np.linalg.inv(design.T @ design) @ basis.T
+    rhos: FloatArray = covariance @ (means / sigmas[:, None]).T @ (values / sigmas)
+    return rhos, np.sqrt(np.diag(covariance))
+
+
+def _suppose_types(grid: MicroLensGrid) -> MicroLensGrid | None:
+    """Return the grid with the types that its layout allows: three if hexagonal, two if square."""
+    if grid.lattice is None or grid.indices_qr is None:
+        return None
+    n_types, rule = (3, (1, 2, 0)) if grid.lattice.layout == "hexagonal" else (2, (1, 1, 0))
+    a, b = grid.lattice.basis_px
+    cosine = float(a @ b / (np.hypot(*a) * np.hypot(*b)))
+    if abs(cosine - (0.5 if n_types == 3 else 0.0)) > 0.1:
+        return None
+    lattice = Lattice(grid.lattice.origin_px, grid.lattice.basis_px, n_types, rule)
+    discs = grid.discs
+    if discs is not None:
+        discs = OverlapDiscs(discs.main_px, discs.micro_px * n_types)
+    return replace(
+        grid,
+        lattice=lattice,
+        n_types=n_types,
+        lens_types=lattice.types(grid.indices_qr),
+        discs=discs,
+    )
+
+
+def _order_types(grid: MicroLensGrid) -> tuple[MicroLensGrid, IntArray]:
+    """Number the types by rising |focal plane|: type 0 is in focus at the least virtual depth."""
+    assert grid.focal_planes is not None
+    assert grid.lattice is not None
+    assert grid.indices_qr is not None
+    order = np.argsort(np.abs(grid.focal_planes))
+    rank = np.argsort(order)
+    # A rule i q + j r + k mod n gives every order of two or three types.
+    n, (i, j, k) = grid.n_types, grid.lattice.type_rule
+    for sign, offset in itertools.product((1, n - 1), range(n)):
+        rule = (i * sign % n, j * sign % n, (k * sign + offset) % n)
+        if all(rank[t] == (sign * t + offset) % n for t in range(n)):
+            lattice = replace(grid.lattice, type_rule=rule)
+            ordered = replace(
+                grid,
+                lattice=lattice,
+                lens_types=lattice.types(grid.indices_qr),
+                focal_planes=grid.focal_planes[order],
+            )
+            return ordered, order
+    raise AssertionError("no rule orders the types")
