@@ -339,12 +339,22 @@ def measure(image, table, lenses, rho, step, parts, sums):
     centers, start, items, origin, shape, cell = table
     types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
     height, width = image.shape
+    n_types = weights.shape[0]
+    # Half the slope of the noise's variance along the distance.
+    growths = np.zeros(weights.shape, np.float32)
+    for kind in range(n_types):
+        for b in range(weights.shape[1] - 1):
+            growths[kind, b] = (
+                (1.0 / weights[kind, b + 1] - 1.0 / weights[kind, b]) * 0.5 * BINS_PER_PX
+            )
     for row in prange(rho.shape[0]):
         values = np.empty(MOST_LENSES, np.float32)
         counts = np.empty(MOST_LENSES, np.float32)
         pulls = np.empty(MOST_LENSES, np.float32)
         away_x = np.empty(MOST_LENSES, np.float32)
         away_y = np.empty(MOST_LENSES, np.float32)
+        focus = np.empty(n_types, np.float32)
+        bend = np.empty(n_types, np.float32)
         for col in range(rho.shape[1]):
             for k in range(SUMS):
                 sums[row, col, k] = 0.0
@@ -352,7 +362,10 @@ def measure(image, table, lenses, rho, step, parts, sums):
             if not abs(r) > 0.0:
                 continue
             side = math.copysign(1.0, r)
-            reach = radius / abs(r)
+            size = abs(r)
+            reach = radius / size
+            for kind in range(n_types):
+                focus[kind], bend[kind] = focus_terms(lenses, kind, r)
             for part in range(parts * parts):
                 x = (col + (part % parts + 0.5) / parts) * step - 0.5
                 y = (row + (part // parts + 0.5) / parts) * step - 0.5
@@ -378,38 +391,28 @@ def measure(image, table, lenses, rho, step, parts, sums):
                             if d2 > reach * reach or n == MOST_LENSES:
                                 continue
                             kind = types[lens]
-                            focus, bend = focus_terms(lenses, kind, r)
                             away = max(math.sqrt(d2), 1e-3)
-                            at = away * abs(r) * BINS_PER_PX
+                            inverse = side / away
+                            at = away * size * BINS_PER_PX
                             b = int(at)
-                            shift = (
-                                bend
-                                * (
-                                    shifts[kind, b]
-                                    + (at - b) * (shifts[kind, b + 1] - shifts[kind, b])
-                                )
-                                + drifts[kind, b]
+                            shift = shifts[kind, b] + (at - b) * (
+                                shifts[kind, b + 1] - shifts[kind, b]
                             )
-                            factor = r + side * shift / away
+                            factor = r + (bend[kind] * shift + drifts[kind, b]) * inverse
                             px = centers[lens, 0] + dx * factor
                             py = centers[lens, 1] + dy * factor
                             if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
                                 continue
                             value, gx, gy = sample_cubic(image, px, py)
-                            w = np.float32(focus * weights[kind, b])
+                            w = focus[kind] * weights[kind, b]
                             values[n] = value
                             counts[n] = w
-                            # How the noise's variance grows with rho, for each unit of distance.
-                            pulls[n] = (
-                                (1.0 / weights[kind, b + 1] - 1.0 / weights[kind, b])
-                                * (0.5 * BINS_PER_PX * side)
-                                / away
-                            )
+                            pulls[n] = growths[kind, b] * inverse
                             away_x[n] = dx
                             away_y[n] = dy
                             s0 += w
-                            f0 += np.float32(focus)
-                            q0 += w * np.float32(focus)
+                            f0 += focus[kind]
+                            q0 += w * focus[kind]
                             mean += w * value
                             slope_x += w * gx
                             slope_y += w * gy
@@ -668,8 +671,11 @@ def synthesise(image, table, lenses, rho, step, out, light):
     centers, start, items, origin, shape, cell = table
     types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
     height, width, channels = image.shape
+    n_types = weights.shape[0]
     for row in prange(rho.shape[0]):
         y = (row + 0.5) * step - 0.5
+        focus = np.empty(n_types, np.float32)
+        bend = np.empty(n_types, np.float32)
         for col in range(rho.shape[1]):
             x = (col + 0.5) * step - 0.5
             for channel in range(channels):
@@ -679,7 +685,10 @@ def synthesise(image, table, lenses, rho, step, out, light):
             if not abs(r) > 0.0:
                 continue
             side = math.copysign(1.0, r)
-            reach = radius / abs(r)
+            size = abs(r)
+            reach = radius / size
+            for kind in range(n_types):
+                focus[kind], bend[kind] = focus_terms(lenses, kind, r)
             total = np.float32(0.0)
             i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
             j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
@@ -694,15 +703,14 @@ def synthesise(image, table, lenses, rho, step, out, light):
                         if d2 > reach * reach:
                             continue
                         kind = types[lens]
-                        focus, bend = focus_terms(lenses, kind, r)
                         away = max(math.sqrt(d2), 1e-3)
-                        b = int(away * abs(r) * BINS_PER_PX)
-                        factor = r + side * (bend * shifts[kind, b] + drifts[kind, b]) / away
+                        b = int(away * size * BINS_PER_PX)
+                        factor = r + side * (bend[kind] * shifts[kind, b] + drifts[kind, b]) / away
                         px = centers[lens, 0] + dx * factor
                         py = centers[lens, 1] + dy * factor
                         if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
                             continue
-                        w = np.float32(focus * focus * weights[kind, b])
+                        w = focus[kind] * focus[kind] * weights[kind, b]
                         add_cubic(image, px, py, w, out[row, col])
                         total += w
             light[row, col] = total
@@ -716,29 +724,31 @@ def sharpen(image, rho, light, step, pixel_variance, own_variance, out):
     """Take from each pixel what the raw pixels' size and blur spread into it, to second order.
 
     A raw pixel and its blur have the variance `pixel_variance` (px^2 along an axis), `u` times as
-    large in the virtual image; a pixel of the output has `own_variance` of its own width.
+    wide in the virtual image; a pixel of the output has `own_variance` of its own width. Curvature
+    is taken over about half the width of a raw pixel.
     """
     rows, cols, channels = image.shape
     for row in prange(rows):
         for col in range(cols):
-            edge = row == 0 or col == 0 or row == rows - 1 or col == cols - 1
+            size = abs(1.0 / (rho[row, col] * step))
+            d = max(int(0.6 * size + 0.5), 1)
             amount = np.float32(0.0)
-            if not edge:
+            if d <= row < rows - d and d <= col < cols - d:
                 lit = min(
-                    min(light[row - 1, col], light[row + 1, col]),
-                    min(light[row, col - 1], light[row, col + 1]),
+                    min(light[row - d, col], light[row + d, col]),
+                    min(light[row, col - d], light[row, col + d]),
                 )
-                size = 1.0 / (rho[row, col] * step)
                 if lit > 0.0:
-                    amount = np.float32(0.5 * max(pixel_variance * size * size - own_variance, 0.0))
+                    spread = pixel_variance * size * size - own_variance
+                    amount = np.float32(0.5 * max(spread, 0.0) / (d * d))
             for channel in range(channels):
                 value = image[row, col, channel]
                 if amount > 0.0:
                     around = (
-                        image[row - 1, col, channel]
-                        + image[row + 1, col, channel]
-                        + image[row, col - 1, channel]
-                        + image[row, col + 1, channel]
+                        image[row - d, col, channel]
+                        + image[row + d, col, channel]
+                        + image[row, col - d, channel]
+                        + image[row, col + d, channel]
                     )
                     value -= amount * (around - np.float32(4.0) * value)
                 out[row, col, channel] = value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,16 +23,18 @@ from lifcal.virtual.optics import LensOptics
 _LEVEL_PX = 0.42
 """How far the outermost sample moves from one level to the next."""
 _CELLS_A_PITCH = 6.0
-_PARTS = 2
+_ROUNDS = ((1, 4), (2, 6))
+"""Of refinement: points along a cell's side, and half the width of the window in cells."""
 _SWEEP_HALF = 2
 _SMALL_JUMP = 0.4
 _LARGE_JUMP = 2.0
-_FUSE_HALF = 6
-_ROUNDS = 2
 _EDGE = 0.05
 _MOST_CHANGE = 0.06
 _CHOICE_WINDOW = 1
 _RANGE_U = (1.7, 16.0)
+_RANGE_NEAR_U = 4.0
+"""Beyond this so many lenses see a point that the cores of their images are enough."""
+_RANGE_CORE = 0.6
 _RANGE_STEP = 0.08
 _RANGE_MARGIN = 0.06
 _CLEAR_MARGIN = 1.2
@@ -183,13 +185,13 @@ def estimate_virtual_depth(
     first = rho
     sums = np.empty((*shape, _kernels.SUMS))
     fused = np.empty((*shape, _kernels.FUSED))
-    for _ in range(_ROUNDS):
-        _kernels.measure(image, table, lenses, rho, step, _PARTS, sums)
-        _kernels.fuse(rho, sums, _FUSE_HALF, _EDGE, fused)
+    for parts, half in _ROUNDS:
+        _kernels.measure(image, table, lenses, rho, step, parts, sums)
+        _kernels.fuse(rho, sums, half, _EDGE, fused)
         settled = np.abs(fused[..., 0] / first - 1.0) < _MOST_CHANGE
         fused[..., 0] = np.where(settled, fused[..., 0], first)
         rho = fused[..., 0].copy()
-    fused[..., 3] *= _correlation(rho, step / _PARTS)
+    fused[..., 3] *= _correlation(rho, step / parts)
     flags = _flag_cells(fused, settled, margin, options)
     return _evaluate(image, table, lenses, fused, flags, step, options, depth_range)
 
@@ -209,7 +211,8 @@ def find_depth_range(
     optics = optics or LensOptics.from_grid(grid)
     check_raw(image, grid)
     height, width = image.shape
-    step = grid.pitch_px / 2.5
+    core = replace(optics, radius_px=_RANGE_CORE * optics.radius_px)
+    step = grid.pitch_px / 2.2
     shape = (math.ceil(height / step), math.ceil(width / step))
     near, far = _RANGE_U
     n_levels = math.ceil(math.log(far / near) / _RANGE_STEP) + 1
@@ -217,8 +220,11 @@ def find_depth_range(
     best: tuple[int, FloatArray] = (0, np.empty(0))
     for rhos in (galilean, -galilean):
         cost = np.empty((*shape, n_levels), np.float32)
-        order = _interleave(n_levels)
-        _kernels.sweep(image, grid.index.table, optics.pack(), rhos, order, step, 1, cost)
+        many = np.abs(rhos) < 1.0 / _RANGE_NEAR_U
+        for chosen, part in ((many, core), (~many, optics)):
+            order = np.flatnonzero(chosen)
+            order = order[_interleave(len(order))]
+            _kernels.sweep(image, grid.index.table, part.pack(), rhos, order, step, 1, cost)
         _kernels.compress(cost, _typical_noise(cost))
         rho, margin = np.empty(shape), np.empty(shape, np.float32)
         _kernels.pick(cost, rhos, rho, margin)

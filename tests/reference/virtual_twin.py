@@ -1,0 +1,121 @@
+"""Slow twins of the virtual room's kernels, as the docs write them, one pixel at a time.
+
+They share no code with the package: lenses are found by looking at all of them.
+"""
+
+import math
+
+import numpy as np
+
+BINS_PER_PX = 8
+FOCUS_BLUR_PX = 0.65
+
+
+def see(x, y, rho, centers, optics):
+    """Yield (lens, weight, focus, place in the raw, offset) for all lenses that see a point."""
+    for lens, (cx, cy) in enumerate(centers):
+        dx, dy = x - cx, y - cy
+        away = math.hypot(dx, dy)
+        m = away * abs(rho)
+        if m > optics.radius_px:
+            continue
+        kind = optics.lens_types[lens]
+        focal = optics.focal_rhos[kind]
+        focus, bend = 1.0, 0.0
+        if not math.isnan(focal):
+            focus = 1.0 / (1.0 + ((focal - rho) * optics.blur_px / FOCUS_BLUR_PX) ** 2)
+            bend = (focal - rho) / focal
+        b = int(m * BINS_PER_PX)
+        part = m * BINS_PER_PX - b
+        shifts = optics.shifts_px[kind]
+        shift = bend * (shifts[b] + part * (shifts[b + 1] - shifts[b])) + optics.drifts_px[kind, b]
+        outward = np.array([dx, dy]) / max(away, 1e-3) * math.copysign(1.0, rho)
+        place = np.array([cx, cy]) + np.array([dx, dy]) * rho + shift * outward
+        yield lens, focus * optics.weights[kind, b], focus, place, np.array([dx, dy])
+
+
+def linear(image, place):
+    i, j = int(place[0]), int(place[1])
+    f, g = place[0] - i, place[1] - j
+    return (
+        (1 - f) * (1 - g) * image[j, i]
+        + f * (1 - g) * image[j, i + 1]
+        + (1 - f) * g * image[j + 1, i]
+        + f * g * image[j + 1, i + 1]
+    )
+
+
+def catmull_rom(f):
+    """Weights and slopes of four samples at -1, 0, 1, 2, from the basis polynomials."""
+    matrix = 0.5 * np.array(
+        [
+            [0.0, 2.0, 0.0, 0.0],
+            [-1.0, 0.0, 1.0, 0.0],
+            [2.0, -5.0, 4.0, -1.0],
+            [-1.0, 3.0, -3.0, 1.0],
+        ]
+    )
+    return (
+        np.array([1.0, f, f * f, f**3]) @ matrix,
+        np.array([0.0, 1.0, 2.0 * f, 3.0 * f * f]) @ matrix,
+    )
+
+
+def cubic(image, place):
+    i, j = int(place[0]), int(place[1])
+    a, da = catmull_rom(place[0] - i)
+    b, db = catmull_rom(place[1] - j)
+    patch = image[j - 1 : j + 3, i - 1 : i + 3].astype(np.float64)
+    return b @ patch @ a, np.array([b @ patch @ da, db @ patch @ a])
+
+
+def variance(image, x, y, rho, centers, optics):
+    """Weighted sum of squares over lenses, and its freedom, with linear samples."""
+    seen = list(see(x, y, rho, centers, optics))
+    weights = np.array([entry[1] for entry in seen])
+    values = np.array([linear(image, entry[3]) for entry in seen])
+    mean = weights @ values / weights.sum()
+    return weights @ (values - mean) ** 2, weights.sum() - weights @ weights / weights.sum()
+
+
+def measure(image, points, rho, centers, optics):
+    """The first four sums of `measure`, over points."""
+    sums = np.zeros(4)
+    for x, y in points:
+        seen = list(see(x, y, rho, centers, optics))
+        if len(seen) < 2:
+            continue
+        w = np.array([entry[1] for entry in seen], np.float64)
+        focus = np.array([entry[2] for entry in seen])
+        samples = [cubic(image, entry[3]) for entry in seen]
+        values = np.array([value for value, _ in samples])
+        gradient = w @ np.array([slope for _, slope in samples]) / w.sum()
+        slopes = np.array([entry[4] for entry in seen]) @ gradient
+        slopes = slopes - w @ slopes / w.sum()
+        values = values - w @ values / w.sum()
+        sums += [
+            w @ (slopes * values),
+            w @ slopes**2,
+            w @ values**2,
+            focus.sum() - w @ focus / w.sum(),
+        ]
+    return sums
+
+
+def semi_global(cost, small, large):
+    """Four directions, each the sum over the cheapest way along it."""
+    levels = cost.shape[2]
+    jump = np.abs(np.subtract.outer(np.arange(levels), np.arange(levels)))
+    price = np.where(jump == 0, 0.0, np.where(jump == 1, small, large))
+    total = np.zeros(cost.shape)
+    for turn in range(4):
+        turned = np.rot90(cost, turn)
+        way = np.zeros(turned.shape)
+        for row in range(turned.shape[0]):
+            before = np.zeros(levels)
+            for col in range(turned.shape[1]):
+                best = (before[None, :] + price).min(axis=1) - before.min()
+                before = turned[row, col] + best
+                way[row, col] = before
+        total += np.rot90(way, -turn)
+    return total

@@ -1,0 +1,202 @@
+"""Virtual depth and focused images against truth: exact pinhole raws, then the simulator."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lifcal.camera import MicroLensGrid
+from lifcal.camera.apertures import OverlapDiscs
+from lifcal.errors import EstimationError, InputError
+from lifcal.virtual import (
+    DepthFlag,
+    DepthOptions,
+    LensOptics,
+    estimate_virtual_depth,
+    find_depth_range,
+    make_focused_image,
+)
+from tests.virtual.scenes import make_grid, make_raw, make_texture
+
+INNER = np.s_[20:-20, 20:-20]
+
+
+def constant(rho):
+    return lambda points: np.full(points.shape[:-1], rho)
+
+
+@pytest.mark.parametrize("layout", ["hexagonal-rows", "square"])
+@pytest.mark.parametrize("u", [2.7, 3.13, 4.6, -3.4])
+def test_flat_surface(layout, u, rng):
+    grid = make_grid(layout)
+    # Waves of four raw pixels and more: what a lens can show.
+    raw = make_raw(grid, constant(1.0 / u), make_texture(rng, shortest_px=4.0 * abs(u)))
+    depth = estimate_virtual_depth(raw, grid)
+    low, high = depth.depth_range
+    assert low < u < high
+    error = depth.u[INNER] / u - 1.0
+    assert np.isfinite(error).mean() > 0.98
+    # Without noise, interpolation of the raw is what is left: a third of the 0.3 % that is asked.
+    assert abs(np.nanmedian(error)) < 1e-3
+    assert np.nanmedian(np.abs(error)) < 2e-3
+
+
+def test_no_pixel_locking(rng):
+    """The median error does not swing as the surface moves by parts of a level and of a pixel."""
+    grid = make_grid()
+    texture = make_texture(rng)
+    options = DepthOptions(depth_range=(2.4, 4.4))
+    biases = []
+    for u in np.linspace(3.0, 3.3, 7):
+        raw = make_raw(grid, constant(1.0 / u), texture)
+        depth = estimate_virtual_depth(raw, grid, options)
+        biases.append(np.nanmedian(depth.u[INNER]) / u - 1.0)
+    assert np.ptp(biases) < 1e-3
+
+
+def test_slanted_surface(rng):
+    grid = make_grid()
+
+    def rho_at(points):
+        return 0.3 + 2e-4 * (points[..., 0] - 150.0)
+
+    raw = make_raw(grid, rho_at, make_texture(rng))
+    depth = estimate_virtual_depth(raw, grid)
+    rows, cols = np.mgrid[: depth.u.shape[0], : depth.u.shape[1]]
+    points = (np.stack([cols, rows], axis=-1) + 0.5) * 2.0 - 0.5
+    error = (depth.u * rho_at(points) - 1.0)[INNER]
+    assert np.nanmedian(np.abs(error)) < 3e-3
+    # No trend along the slope.
+    left, right = error[:, :30], error[:, -30:]
+    assert abs(np.nanmedian(left) - np.nanmedian(right)) < 2e-3
+
+
+def test_step_edge_is_sharp(rng):
+    grid = make_grid()
+    texture = make_texture(rng)
+
+    def rho_at(points):
+        return np.where(points[..., 0] < 150.0, 0.38, 0.28)
+
+    raw = make_raw(grid, rho_at, texture)
+    depth = estimate_virtual_depth(raw, grid, DepthOptions(depth_range=(2.2, 4.4)))
+    left, right = depth.filled[30:-30, 30:66], depth.filled[30:-30, 84:120]
+    assert np.mean(np.abs(left * 0.38 - 1.0) > 0.05) < 0.03
+    assert np.mean(np.abs(right * 0.28 - 1.0) > 0.05) < 0.03
+
+
+@pytest.mark.parametrize("scale", [0.25, 0.4, 1.0])
+def test_scale(scale, rng):
+    grid = make_grid()
+    # Long waves: these raws have no pixel width whose blur could be undone.
+    texture = make_texture(rng, shortest_px=16.0)
+    raw = make_raw(grid, constant(1.0 / 3.2), texture)
+    depth = estimate_virtual_depth(raw, grid, DepthOptions(scale=scale))
+    assert depth.u.shape == (round(260 * scale), round(300 * scale))
+    focused = make_focused_image(raw, grid, depth)
+    rows, cols = np.mgrid[: depth.u.shape[0], : depth.u.shape[1]]
+    points = (np.stack([cols, rows], axis=-1) + 0.5) / scale - 0.5
+    away = (
+        (points > 30.0).all(axis=-1) & (points[..., 0] < 270.0) & (points[..., 1] < 230.0)
+    ) & focused.valid
+    difference = focused.image[away] - texture(points)[away]
+    spread = texture(points)[away].std()
+    # Half a pixel of misplacement would leave a tenth of the contrast and more.
+    assert np.sqrt(np.mean(difference**2)) < 0.1 * spread
+
+
+def test_color_is_channel_by_channel(rng):
+    grid = make_grid()
+    raw = make_raw(grid, constant(1.0 / 3.2), make_texture(rng))
+    depth = estimate_virtual_depth(raw, grid)
+    gray = make_focused_image(raw, grid, depth)
+    color = make_focused_image(np.stack([raw, 0.5 * raw, 0.0 * raw], axis=-1), grid, depth)
+    np.testing.assert_allclose(color.image[..., 0], gray.image, atol=1e-6)
+    np.testing.assert_allclose(color.image[..., 1], 0.5 * gray.image, atol=1e-6)
+    np.testing.assert_array_equal(color.image[..., 2], 0.0)
+
+
+def test_no_texture_is_said(rng):
+    grid = make_grid()
+    raw = make_raw(grid, constant(1.0 / 3.2), make_texture(rng))
+    raw[:, 150:] = 0.5
+    raw += rng.normal(scale=0.01, size=raw.shape).astype(np.float32)
+    depth = estimate_virtual_depth(raw, grid)
+    blank = depth.flags[30:-30, 100:140]
+    assert np.mean((blank & DepthFlag.NO_TEXTURE) > 0) > 0.9
+    assert np.isnan(depth.u[30:-30, 100:140]).mean() > 0.9
+    assert np.isfinite(depth.u[30:-30, 20:55]).mean() > 0.95
+    assert np.isfinite(depth.filled).all()
+
+
+def test_range_needs_texture(rng):
+    grid = make_grid()
+    blank = (0.5 + rng.normal(scale=0.01, size=(260, 300))).astype(np.float32)
+    with pytest.raises(EstimationError, match="clear virtual depth"):
+        find_depth_range(blank, grid)
+
+
+def test_out_of_range_is_said(rng):
+    grid = make_grid()
+    raw = make_raw(grid, constant(1.0 / 3.2), make_texture(rng))
+    depth = estimate_virtual_depth(raw, grid, DepthOptions(depth_range=(4.5, 7.0)))
+    assert np.mean((depth.flags[INNER] & DepthFlag.OUT_OF_RANGE) > 0) > 0.5
+
+
+def test_same_input_same_output(rng):
+    grid = make_grid()
+    raw = make_raw(grid, constant(1.0 / 3.2), make_texture(rng))
+    first, second = (estimate_virtual_depth(raw, grid) for _ in range(2))
+    np.testing.assert_array_equal(first.filled, second.filled)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": 0.0}, "scale"),
+        ({"depth_range": (2.0, -3.0)}, "one sign"),
+        ({"depth_range": (3.0, 3.0)}, "different"),
+        ({"depth_range": (0.5, 3.0)}, "beyond 1"),
+        ({"most_sigma": 0.0}, "most_sigma"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(InputError, match=message):
+        DepthOptions(**options)
+
+
+def test_wrong_images():
+    grid = make_grid()
+    with pytest.raises(InputError, match="float32"):
+        estimate_virtual_depth(np.zeros((260, 300)), grid)
+    with pytest.raises(InputError, match="shape"):
+        estimate_virtual_depth(np.zeros((26, 30), np.float32), grid)
+    with pytest.raises(InputError, match="NaN"):
+        estimate_virtual_depth(np.full((260, 300), np.nan, np.float32), grid)
+
+
+def test_tables_know_the_optics():
+    grid = make_grid(n_types=3, focal_planes=(2.6, 3.2, 4.4))
+    grid = replace(grid, discs=OverlapDiscs(5.7, (2.9, 2.3, 1.7)))
+    optics = LensOptics.from_grid(grid)
+    assert 2.8 < optics.radius_px < 5.7 + 2.9
+    # In the core nothing moves; further out the inner side is brighter.
+    core = int((5.7 - 2.9 - 0.3) * 8)
+    assert (optics.shifts_px[:, :core] == 0.0).all()
+    assert (optics.shifts_px[:, int(optics.radius_px * 8)] > 0.0).all()
+    np.testing.assert_allclose(optics.drifts_px[:, : core - 1], 0.0, atol=1e-6)
+    assert (optics.drifts_px[:, int(5.0 * 8)] > 0.0).all()
+    assert (np.diff(optics.weights, axis=1) <= 1e-6).all()
+    blurred = LensOptics.from_grid(grid, blur_variance_px2=1.0 / 12.0)
+    np.testing.assert_allclose(blurred.drifts_px, 2.0 * optics.drifts_px, rtol=1e-5)
+
+
+def test_a_list_of_centers_will_do(rng):
+    grid = make_grid()
+    listed = MicroLensGrid.from_centers(
+        grid.centers_raw_px, grid.image_size, radius_px=grid.radius_px
+    )
+    raw = make_raw(grid, constant(1.0 / 3.2), make_texture(rng))
+    expected = estimate_virtual_depth(raw, grid)
+    found = estimate_virtual_depth(raw, listed)
+    np.testing.assert_allclose(found.u, expected.u, rtol=1e-3)
