@@ -90,22 +90,20 @@ def solve_without_distortion(
 
     def residuals(x):
         (F, cx, cy, alpha, beta), moves, xyz = unpack(x)
-        turned = [
-            (paper_model.rotation_exponential(move[:3]) @ R, move, t)
-            for move, (R, t) in zip(moves, poses, strict=True)
-        ]
+        placed = []
+        for move, (R, t) in zip(moves, poses, strict=True):
+            turn = paper_model.rotation_exponential(move[:3])
+            placed.append((turn @ R, turn @ t + move[3:]))
         cam = np.array(
-            [
-                turned[v][0] @ xyz[p]
-                + paper_model.rotation_exponential(turned[v][1][:3]) @ turned[v][2]
-                + turned[v][1][3:]
-                for v, p in zip(views, ids, strict=True)
-            ]
+            [placed[v][0] @ xyz[p] + placed[v][1] for v, p in zip(views, ids, strict=True)]
         )
         w = alpha * cam[:, 2] + beta
         seen = centers + (F * cam[:, :2] + (np.array([cx, cy]) - centers) * cam[:, 2:]) / w[:, None]
-        s = np.sum(((seen - measured) / sigma) ** 2, axis=1)
-        rows = [np.sqrt(rho(loss, scale, value)) for value in s]
+        error = (seen - measured) / sigma
+        s = np.sum(error**2, axis=1)
+        # each residual keeps its direction; its squared length becomes rho
+        lengthened = [np.sqrt(rho(loss, scale, value) / value) if value else 1.0 for value in s]
+        rows = list(np.ravel(error * np.array(lengthened)[:, None]))
         rows += [
             (np.linalg.norm(xyz[i] - xyz[j]) - mm) / sigma_mm for i, j, mm, sigma_mm in lengths
         ]
@@ -120,6 +118,6 @@ def solve_without_distortion(
         ]
     )
     done = least_squares(
-        residuals, start, x_scale=scale_x, xtol=1e-15, ftol=1e-15, gtol=1e-12, max_nfev=200
+        residuals, start, x_scale=scale_x, xtol=1e-15, ftol=1e-15, gtol=1e-12, max_nfev=8
     )
     return unpack(done.x)[0], done.cost

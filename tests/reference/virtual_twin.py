@@ -31,7 +31,11 @@ def see(x, y, rho, centers, optics):
         shift = bend * (shifts[b] + part * (shifts[b + 1] - shifts[b])) + optics.drifts_px[kind, b]
         outward = np.array([dx, dy]) / max(away, 1e-3) * math.copysign(1.0, rho)
         place = np.array([cx, cy]) + np.array([dx, dy]) * rho + shift * outward
-        yield lens, focus * optics.weights[kind, b], focus, place, np.array([dx, dy])
+        parallax = 1.0
+        if not math.isnan(focal):
+            parallax -= (shifts[b] + part * (shifts[b + 1] - shifts[b])) / (abs(focal) * away)
+        weight = focus * optics.weights[kind, b]
+        yield lens, weight, focus, place, np.array([dx, dy]) * parallax
 
 
 def linear(image, place):

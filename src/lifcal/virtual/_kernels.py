@@ -326,9 +326,9 @@ def measure(image, table, lenses, rho, step, parts, sums):
     """Fill `sums` (rows, cols, SUMS) with what the micro images say about a change of `rho`.
 
     Each pixel is seen at parts x parts points. At a point, the lenses' values I_k should be equal;
-    a change of rho moves them along the common gradient t by t . (X - C_k). About the weighted
-    means, with weights w_k = f_k / n_k (f for focus, n for the noise's variance relative to that
-    in the middle), the sums over points are
+    a change of rho moves them along the common gradient t by t . (X - C_k), less what the shift
+    takes off. About the weighted means, with weights w_k = f_k / n_k (f for focus, n for the
+    noise's variance relative to that in the middle), the sums over points are
 
     0: w slope I,  1: w slope^2,  2: w I^2,
     and what noise of variance 1 is expected to add to 2, 1 and 0:  3, 4 and 5.
@@ -355,6 +355,7 @@ def measure(image, table, lenses, rho, step, parts, sums):
         away_y = np.empty(MOST_LENSES, np.float32)
         focus = np.empty(n_types, np.float32)
         bend = np.empty(n_types, np.float32)
+        less = np.empty(n_types, np.float32)
         for col in range(rho.shape[1]):
             for k in range(SUMS):
                 sums[row, col, k] = 0.0
@@ -366,6 +367,8 @@ def measure(image, table, lenses, rho, step, parts, sums):
             reach = radius / size
             for kind in range(n_types):
                 focus[kind], bend[kind] = focus_terms(lenses, kind, r)
+                focal = lenses[4][kind]
+                less[kind] = 1.0 / abs(focal) if focal == focal else 0.0
             for part in range(parts * parts):
                 x = (col + (part % parts + 0.5) / parts) * step - 0.5
                 y = (row + (part // parts + 0.5) / parts) * step - 0.5
@@ -408,16 +411,18 @@ def measure(image, table, lenses, rho, step, parts, sums):
                             values[n] = value
                             counts[n] = w
                             pulls[n] = growths[kind, b] * inverse
-                            away_x[n] = dx
-                            away_y[n] = dy
+                            # The used part of the aperture is off the lens' middle: less parallax.
+                            parallax = np.float32(1.0 - less[kind] * shift / away)
+                            away_x[n] = dx * parallax
+                            away_y[n] = dy * parallax
                             s0 += w
                             f0 += focus[kind]
                             q0 += w * focus[kind]
                             mean += w * value
                             slope_x += w * gx
                             slope_y += w * gy
-                            mean_x += w * np.float32(dx)
-                            mean_y += w * np.float32(dy)
+                            mean_x += w * away_x[n]
+                            mean_y += w * away_y[n]
                             n += 1
                 if n < 2 or not s0 > np.float32(1e-6):
                     continue

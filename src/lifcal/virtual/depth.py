@@ -22,6 +22,8 @@ from lifcal.virtual.optics import LensOptics
 
 _LEVEL_PX = 0.42
 """How far the outermost sample moves from one level to the next."""
+_MOST_STEP = 0.035
+"""Of rho from one level to the next: the refinement starts within half of it."""
 _CELLS_A_PITCH = 6.0
 _ROUNDS = ((1, 4), (2, 6))
 """Of refinement: points along a cell's side, and half the width of the window in cells."""
@@ -36,13 +38,13 @@ _RANGE_NEAR_U = 4.0
 """Beyond this so many lenses see a point that the cores of their images are enough."""
 _RANGE_CORE = 0.6
 _RANGE_STEP = 0.08
-_RANGE_MARGIN = 0.06
+_RANGE_MARGIN = 0.08
 _CLEAR_MARGIN = 1.2
 _FEWEST_CLEAR = 50
 _LEAST_FREEDOM = 6.0
 _SYSTEMATIC = 0.0015
 """Of u: what resampling, blur and the lens model leave (docs/virtual-depth.md)."""
-_CORRELATED = 1.0
+_CORRELATED = 0.75
 """Share of the interpolated noise that neighboring samples have in common, at the frequencies of
 the gradients (docs/virtual-depth.md)."""
 _CUBIC_NOISE = 0.8142857**2
@@ -228,9 +230,13 @@ def find_depth_range(
         _kernels.compress(cost, _typical_noise(cost))
         rho, margin = np.empty(shape), np.empty(shape, np.float32)
         _kernels.pick(cost, rhos, rho, margin)
-        clear = margin > _CLEAR_MARGIN
-        if int(clear.sum()) > best[0]:
-            best = (int(clear.sum()), rho[clear])
+        count = int((margin > _CLEAR_MARGIN).sum())
+        if count > best[0]:
+            # Clear places may miss a part of the scene with less texture; their neighbors help.
+            total = np.empty_like(cost)
+            _kernels.semi_global(cost, np.float32(_SMALL_JUMP), np.float32(_LARGE_JUMP), total)
+            _kernels.pick(total, rhos, rho, margin)
+            best = (count, rho[margin > 0.0])
     count, rho = best
     if count < _FEWEST_CLEAR:
         raise EstimationError(
@@ -249,7 +255,8 @@ def find_depth_range(
 def make_levels(depth_range: tuple[float, float], radius_px: float) -> FloatArray:
     """Return inverse virtual depths, evenly spaced in their logarithm, ascending in size."""
     low, high = sorted(1.0 / abs(end) for end in depth_range)
-    count = max(math.ceil(math.log(high / low) / (_LEVEL_PX / radius_px)) + 1, 5)
+    step = min(_LEVEL_PX / radius_px, _MOST_STEP)
+    count = max(math.ceil(math.log(high / low) / step) + 1, 5)
     levels: FloatArray = np.geomspace(low, high, count) * math.copysign(1.0, depth_range[0])
     return levels
 

@@ -9,6 +9,7 @@ white image give their ratios. Docs: docs/virtual-depth.md.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -31,6 +32,7 @@ _CORE = 0.6
 _BIN = 0.02
 """Width of a bin of the logarithm of 1/u."""
 _FEWEST_PIXELS = 200
+_LEAST_SIGMAS = 5.0
 _LEAST_CONTRAST = 0.03
 """Between the sharpness of lens types, (a - b) / (a + b): below it they count as one type."""
 _MOST_EXTRAPOLATION = 0.35
@@ -141,6 +143,30 @@ def _choose_images(
 
 
 @dataclass(frozen=True, eq=False)
+class _Line:
+    """The contrast of two types as a line in 1/u, and between which 1/u it was seen well."""
+
+    slope: float
+    offset: float
+    covariance: FloatArray
+    seen: tuple[float, float]
+
+    @property
+    def span(self) -> float:
+        return abs(self.slope * (self.seen[1] - self.seen[0]))
+
+    def at(self, rho: float) -> tuple[float, float]:
+        """Return the contrast at a depth and its sigma."""
+        row = np.array([rho, 1.0])
+        return self.slope * rho + self.offset, math.sqrt(float(row @ self.covariance @ row))
+
+    def crossing(self) -> tuple[float, float]:
+        """Return where the contrast is zero, and its sigma."""
+        rho = -self.offset / self.slope
+        return rho, self.at(rho)[1] / abs(self.slope)
+
+
+@dataclass(frozen=True, eq=False)
 class _Sharpness:
     """Sums of squared gradients by lens type, for bins of inverse virtual depth.
 
@@ -158,35 +184,47 @@ class _Sharpness:
         a, b = self.energy[pair][enough].T
         return self.rhos[enough], (a - b) / np.maximum(a + b, 1e-30), self.counts[pair][enough]
 
+    def fit(self, pair: tuple[int, int]) -> _Line | None:
+        """Fit a line in 1/u to the contrast of a pair; None if there are too few depths.
+
+        It is nearly one; bins near equality tell most, it is bent far from there.
+        """
+        rho, contrast, count = self.contrast(pair)
+        if len(rho) < 4:
+            return None
+        order = np.argsort(np.abs(rho))
+        rho, contrast, count = rho[order], contrast[order], count[order]
+        weight = np.sqrt(count) / (0.05 + np.abs(contrast))
+        (slope, offset), covariance = np.polyfit(rho, contrast, 1, w=weight, cov=True)
+        seen = np.interp(_MIDDLE, np.cumsum(count) / count.sum(), rho)
+        return _Line(float(slope), float(offset), covariance, (float(seen[0]), float(seen[1])))
+
     def differs(self) -> bool:
-        """Tell whether any two types differ in sharpness somewhere."""
-        for pair in self.energy:
-            _, contrast, _ = self.contrast(pair)
-            if contrast.size and float(np.abs(contrast).max()) > _LEAST_CONTRAST:
-                return True
-        return False
+        """Tell whether any two types differ in sharpness somewhere, beyond doubt."""
+        lines = [line for line in map(self.fit, self.energy) if line is not None]
+        return any(
+            abs(value) > max(_LEAST_CONTRAST, _LEAST_SIGMAS * sigma)
+            for line in lines
+            for value, sigma in map(line.at, line.seen)
+        )
 
     def crossings(self) -> dict[tuple[int, int], tuple[float, float]]:
         """Return the inverse virtual depth at which the types of each pair are equally sharp.
 
-        With its standard deviation. The contrast of a pair is close to a line in 1/u. Pairs that
-        hardly differ, or cross far from all depths that were seen, are left out.
+        With its standard deviation. Pairs that hardly differ, or cross far from all depths that
+        were seen, are left out.
         """
         found = {}
         for pair in self.energy:
-            rho, contrast, count = self.contrast(pair)
-            if len(rho) < 3 or float(np.ptp(contrast)) < _LEAST_CONTRAST:
+            line = self.fit(pair)
+            if line is None or line.span < _LEAST_CONTRAST:
                 continue
-            # Bins nearest to equality tell most: the line is bent far from it.
-            weight = np.sqrt(count) / (0.05 + np.abs(contrast))
-            slope, offset = np.polyfit(rho, contrast, 1, w=weight)
-            crossing = -offset / slope if slope != 0.0 else np.nan
-            share = np.cumsum(count[np.argsort(np.abs(rho))]) / count.sum()
-            low, high = np.interp(_MIDDLE, share, np.sort(np.abs(rho)))
+            crossing, sigma = line.crossing()
+            low, high = np.abs(line.seen)
             beyond = max(low / abs(crossing) - 1.0, abs(crossing) / high - 1.0, 0.0)
             if beyond < _MOST_EXTRAPOLATION:
-                sigma = abs(crossing) * (_CROSSING_SIGMA + _EXTRAPOLATION_SIGMA * beyond)
-                found[pair] = (float(crossing), float(sigma))
+                extra = abs(crossing) * (_CROSSING_SIGMA + _EXTRAPOLATION_SIGMA * beyond)
+                found[pair] = (crossing, math.hypot(sigma, extra))
         if not found:
             raise EstimationError(
                 "no two lens types are equally sharp at any depth of these frames: the depths are "

@@ -26,6 +26,8 @@ _USED_LIGHT = 0.35
 _READ_NOISE = 0.2
 """Variance of the noise that does not depend on light, relative to the shot noise of mid gray in
 the middle of a micro image."""
+_CLEAR_OF_NEXT_PX = 1.75
+"""Interpolation looks two pixels further: it must not see the next micro image."""
 _PIXEL_VARIANCE_PX2 = 1.0 / 12.0
 _LEAST_LIGHT = 0.02
 
@@ -74,8 +76,9 @@ class LensOptics:
         focal_rhos = np.full(n_types, np.nan)
         if grid.focal_planes is not None:
             focal_rhos = 1.0 / grid.focal_planes
+        limit = max(0.5 * grid.pitch_px - _CLEAR_OF_NEXT_PX, 0.25 * grid.pitch_px)
         if grid.discs is None:
-            radius = 0.8 * grid.radius_px
+            radius = min(0.8 * grid.radius_px, limit)
             bins = _count_bins(radius)
             flat = np.zeros((n_types, bins), np.float32)
             blur = 0.5 * grid.pitch_px
@@ -86,7 +89,7 @@ class LensOptics:
         offsets = np.arange(_count_bins(grid.discs.reach_px)) / BINS_PER_PX
         light = np.stack([grid.discs.compute_illumination(offsets, t) for t in range(n_types)])
         used = (light >= _USED_LIGHT).all(axis=0)
-        radius = float(offsets[np.flatnonzero(used)[-1]])
+        radius = min(float(offsets[np.flatnonzero(used)[-1]]), limit)
         bins = _count_bins(radius)
         offsets, light = offsets[:bins], np.maximum(light[:, :bins], _LEAST_LIGHT)
         _, centroids = compute_disc_overlap(micro[:, None], grid.discs.main_px, offsets[None, :])
