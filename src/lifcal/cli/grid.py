@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lifcal.cli._console import (
-    EXIT_ERROR,
-    make_progress,
-    messages,
-    output,
-    say_error,
-    say_note,
-    verb,
-)
+from lifcal.cli._console import EXIT_ERROR, messages, output, say_error, say_note, verb
+from lifcal.cli._grids import FITTING, SOURCES, fit_average, read_average, read_start
 from lifcal.errors import DataError, EstimationError, InputError
 
 if TYPE_CHECKING:
@@ -24,12 +17,6 @@ if TYPE_CHECKING:
     from lifcal.camera import MicroLensGrid
     from lifcal.imaging.frames import Frames
     from lifcal.imaging.grid_fit import GridFit
-
-_SOURCES = {
-    "white": "white image",
-    "frames": "scene frames",
-    "scene": "one scene frame",
-}
 
 
 @verb()
@@ -64,7 +51,7 @@ def grid(
     if max_frames < 1:
         raise InputError(f"--max-frames is {max_frames}, needs at least 1")
     frames = open_frames(images, bayer=bayer)
-    start = _read_start(xml, frames) if xml is not None else None
+    start = read_start(xml, frames.image_size) if xml is not None else None
     if len(frames) == 1:
         fit, image, problems = *_fit_one(frames, start), 0
     else:
@@ -89,18 +76,6 @@ def grid(
         raise SystemExit(EXIT_ERROR)
 
 
-def _read_start(path: Path, frames: Frames) -> MicroLensGrid:
-    from lifcal.imaging.camera_formats import read_camera_file
-
-    start = read_camera_file(path).grid(frames.image_size)
-    if start.image_size != frames.image_size:
-        raise DataError(
-            f"{path}: a grid for {start.image_size[0]} x {start.image_size[1]} px, the images have "
-            f"{frames.image_size[0]} x {frames.image_size[1]} px"
-        )
-    return start
-
-
 def _fit_one(frames: Frames, start: MicroLensGrid | None) -> tuple[GridFit, Float32Array]:
     """Fit to one image: as white if all micro images look alike, else as a scene."""
     from lifcal.imaging.grid_fit import (
@@ -112,7 +87,7 @@ def _fit_one(frames: Frames, start: MicroLensGrid | None) -> tuple[GridFit, Floa
 
     with messages().status("reading the image"):
         frame = frames.read(0)
-    with messages().status("fitting the grid (the first time takes half a minute longer)"):
+    with messages().status(FITTING):
         failure: EstimationError | None = None
         try:
             fit = fit_grid_to_white(frame) if start is None else refine_grid(start, frame)
@@ -132,22 +107,10 @@ def _fit_several(
     frames: Frames, start: MicroLensGrid | None, max_frames: int
 ) -> tuple[GridFit, Float32Array, int]:
     """Fit to the average of scene frames; frames that cannot be read are named and left out."""
-    from lifcal.imaging.grid_fit import average_frames, fit_grid_to_frames, refine_grid
-
-    problems: list[DataError] = []
-    with make_progress() as progress:
-        task = progress.add_task("reading frames", total=min(max_frames, len(frames)))
-        average = average_frames(
-            frames,
-            max_frames=max_frames,
-            on_frame=lambda count, _: progress.update(task, completed=count),
-            on_problem=problems.append,
-        )
+    average, problems = read_average(frames, max_frames)
     for problem in problems:
         say_error(str(problem))
-    with messages().status("fitting the grid (the first time takes half a minute longer)"):
-        fit = fit_grid_to_frames(average) if start is None else refine_grid(start, average)
-    return fit, average.mean, len(problems)
+    return fit_average(average, start), average.mean, len(problems)
 
 
 def _figures(fit: GridFit) -> dict[str, Any]:
@@ -156,7 +119,7 @@ def _figures(fit: GridFit) -> dict[str, Any]:
     from lifcal.imaging.grid_fit import LensFlag
 
     return {
-        "source": _SOURCES[fit.source],
+        "source": SOURCES[fit.source],
         "layout": fit.layout,
         "pitch_px": fit.pitch_px,
         "rotation_deg": degrees(fit.rotation_rad) + 0.0,

@@ -22,6 +22,8 @@ BINS_PER_PX = 8
 FOCUS_BLUR_PX = 0.65
 """Radius of blur at which a micro image counts half."""
 MOST_LENSES = 160
+LEAST_NOISE = 1e-6
+"""Variance, for an image of 0 to 1: a quarter of an 8-bit step. Even a flat image has rounding."""
 
 
 @njit(cache=True, inline="always")
@@ -505,7 +507,7 @@ def fuse(rho, sums, half, edge, fused):
                     pull += keep * sums[j, i, 5]
             if not (m00 > 0.0 and freedom > 0.0):
                 continue
-            noise = spread / freedom
+            noise = max(spread / freedom, LEAST_NOISE)
             # The part of the information that is gradient of the scene, not of noise.
             signal = max(1.0 - noise * blur / m00, 0.1)
             g0 -= noise * pull
