@@ -762,10 +762,13 @@ def sharpen(image, rho, light, step, pixel_variance, own_variance, out):
 
 
 @njit(cache=True, parallel=True)
-def type_sharpness(image, table, lenses, rho, step, energy):
-    """Fill `energy` (rows, cols, types) with the mean squared gradient; NaN if no lens sees it."""
+def type_sharpness(image, table, lenses, rho, step, noise, energy):
+    """Fill `energy` (rows, cols, types) with the mean squared gradient; NaN if no lens sees it.
+
+    Noise of the variance `noise` in the middle of micro images is taken off.
+    """
     centers, start, items, origin, shape, cell = table
-    types, radius = lenses[0], lenses[1]
+    types, radius, weights = lenses[0], lenses[1], lenses[2]
     height, width = image.shape
     n_types = energy.shape[2]
     for row in prange(rho.shape[0]):
@@ -788,15 +791,19 @@ def type_sharpness(image, table, lenses, rho, step, energy):
                             lens = items[item]
                             dx = x - centers[lens, 0]
                             dy = y - centers[lens, 1]
-                            if dx * dx + dy * dy > reach * reach:
+                            d2 = dx * dx + dy * dy
+                            if d2 > reach * reach:
                                 continue
+                            kind = types[lens]
+                            b = int(math.sqrt(d2) * abs(r) * BINS_PER_PX)
                             px = centers[lens, 0] + dx * r
                             py = centers[lens, 1] + dy * r
                             if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
                                 continue
                             _, gx, gy = sample_cubic(image, px, py)
-                            energy[row, col, types[lens]] += gx * gx + gy * gy
-                            counts[types[lens]] += 1.0
+                            of_noise = 2.0 * GRADIENT_NOISE * noise / weights[kind, b]
+                            energy[row, col, kind] += gx * gx + gy * gy - of_noise
+                            counts[kind] += 1.0
             for kind in range(n_types):
                 if counts[kind] > 0.0:
                     energy[row, col, kind] /= counts[kind]

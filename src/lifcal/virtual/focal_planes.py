@@ -252,7 +252,9 @@ def _measure(
         depth = estimate_virtual_depth(image, known, options, optics=known_optics)
         energy = np.empty((*depth.u.shape, grid.n_types))
         rho = np.asarray(1.0 / depth.u, np.float64)
-        _kernels.type_sharpness(image, grid.index.table, lenses, rho, 1.0 / _SCALE, energy)
+        _kernels.type_sharpness(
+            image, grid.index.table, lenses, rho, 1.0 / _SCALE, depth.noise**2, energy
+        )
         rhos.append(rho.ravel())
         energies.append(energy.reshape(-1, grid.n_types))
     rho, energy = np.concatenate(rhos), np.concatenate(energies)
