@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import camera, command_line, grid, simulate
+from benchmarks import bundle, camera, command_line, grid, simulate, virtual
 from lifcal import __version__
 from lifcal.files import write_json
 
@@ -18,6 +18,8 @@ BENCHMARKS = {
     "camera": camera.run,
     "simulate": simulate.run,
     "grid": grid.run,
+    "virtual": virtual.run,
+    "bundle": bundle.run,
     "command-line": command_line.run,
 }
 

@@ -8,7 +8,18 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "lifcal"
 
 # Bottom to top: a room may use those before it.
-ROOMS = ["errors", "arrays", "files", "geometry", "camera", "imaging", "simulate", "cli"]
+ROOMS = [
+    "errors",
+    "arrays",
+    "files",
+    "geometry",
+    "camera",
+    "imaging",
+    "simulate",
+    "virtual",
+    "bundle",
+    "cli",
+]
 
 # Which rooms may import a library.
 DOORS = {
@@ -16,7 +27,7 @@ DOORS = {
     "typer": {"cli"},
     "rich": {"cli"},
     "defusedxml": {"camera"},
-    "numba": {"camera", "imaging", "simulate"},
+    "numba": {"bundle", "camera", "imaging", "simulate", "virtual"},
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 
+from benchmarks import virtual
 from benchmarks.spots import measure_spots
 from lifcal.imaging import preview
 from lifcal.imaging.files import write_png
@@ -124,9 +125,47 @@ def make_grid_fit() -> None:
     write_png(FOLDER / "grid-fit.png", draw_grid_fit(fit, average.mean))
 
 
+def make_virtual_depth_phase() -> None:
+    """Median error of virtual depth by sub-pixel phase, and by virtual depth."""
+    import matplotlib.pyplot as plt
+
+    recordings = [
+        virtual.record(virtual.CAMERA, scene, seed)
+        for scene in virtual.SCENES
+        for seed in virtual.SEEDS
+    ]
+    results = virtual.measure_scenes(recordings, recordings[0].simulation.render_white())
+    figure, axes = plt.subplots(1, 3, figsize=(14.0, 4.2), layout="constrained", sharey=True)
+    for scene, color in zip(virtual.SCENES, ("tab:blue", "tab:red"), strict=True):
+        frames = [e.depth for pair in results.frames for e in pair if e.name.startswith(scene)]
+        bias = virtual.measure_bias(frames, results.fit.grid)
+        for (name, found), line in zip(bias.by_place.items(), ("-", "--"), strict=True):
+            label = f"{scene}, {name}: {100.0 * found.first_harmonic:.3f} %"
+            axes[0].plot(found.middles, 100.0 * found.medians, line, color=color, label=label)
+        ripple = bias.by_disparity["1.5 pitches"]
+        label = f"{scene}: {100.0 * ripple.amplitude:.3f} %"
+        axes[1].plot(
+            ripple.phases, 100.0 * ripple.errors, ".", ms=3, alpha=0.5, color=color, label=label
+        )
+        axes[2].plot(bias.by_u.middles, 100.0 * bias.by_u.medians, ".-", color=color, label=scene)
+    for axis in axes:
+        axis.axhline(0.0, color="k", lw=0.6)
+        axis.legend(fontsize=8)
+    axes[0].set_ylim(-0.6, 0.6)
+    axes[0].set_ylabel("median error of u / %")
+    axes[0].set_xlabel("phase in the nearest micro image / px")
+    axes[1].set_xlabel("phase of the disparity over 1.5 pitches / px")
+    axes[2].set_xlabel("virtual depth u")
+    axes[0].set_title("by place in a pixel, with amplitude", fontsize=10)
+    axes[1].set_title("by disparity, with amplitude", fontsize=10)
+    axes[2].set_title("by virtual depth", fontsize=10)
+    figure.savefig(FOLDER / "virtual-depth-phase.png", dpi=110)
+
+
 if __name__ == "__main__":
     make_overview()
     make_scenes()
     make_grid()
     make_grid_fit()
     make_focus_shift()
+    make_virtual_depth_phase()

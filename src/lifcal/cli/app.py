@@ -9,8 +9,10 @@ import typer
 
 from lifcal import __version__
 from lifcal.cli import _console
+from lifcal.cli.adjust import adjust
 from lifcal.cli.camera import camera_app
 from lifcal.cli.demo import demo
+from lifcal.cli.focus import focus
 from lifcal.cli.grid import grid
 from lifcal.cli.simulate import simulate
 
@@ -48,6 +50,8 @@ def options(
 app.command("demo")(demo)
 app.command("simulate")(simulate)
 app.command("grid")(grid)
+app.command("focus")(focus)
+app.command("adjust")(adjust)
 app.add_typer(camera_app, name="camera")
 
 

@@ -1,0 +1,65 @@
+"""The bundle adjustment: start values, problem, solver, scale and gauge, covariance."""
+
+from lifcal.bundle.adjustment import Adjustment, AdjustOptions, adjust, grid_from_observations
+from lifcal.bundle.covariance import Covariance, compute_covariance, describe_weakness
+from lifcal.bundle.focus import FocusTerm, focal_planes_from_paper
+from lifcal.bundle.linear import Layout, Loss
+from lifcal.bundle.observations import Observations, read_observations, write_observations
+from lifcal.bundle.problem import BundleState, Prior, Problem
+from lifcal.bundle.scale import CameraPositions, Distances, read_distances
+from lifcal.bundle.solver import Iteration, SolverOptions, SolverSummary, solve
+from lifcal.bundle.start import (
+    Start,
+    VirtualPoints,
+    fit_virtual_points,
+    refit_depth,
+    register_views,
+    start_from_observations,
+    start_from_sfm,
+)
+from lifcal.bundle.summary import (
+    AdjustSummary,
+    OutlierCounts,
+    ResidualScale,
+    Stage,
+    measure_residual_scale,
+)
+
+__all__ = [
+    "AdjustOptions",
+    "AdjustSummary",
+    "Adjustment",
+    "BundleState",
+    "CameraPositions",
+    "Covariance",
+    "Distances",
+    "FocusTerm",
+    "Iteration",
+    "Layout",
+    "Loss",
+    "Observations",
+    "OutlierCounts",
+    "Prior",
+    "Problem",
+    "ResidualScale",
+    "SolverOptions",
+    "SolverSummary",
+    "Stage",
+    "Start",
+    "VirtualPoints",
+    "adjust",
+    "compute_covariance",
+    "describe_weakness",
+    "fit_virtual_points",
+    "focal_planes_from_paper",
+    "grid_from_observations",
+    "measure_residual_scale",
+    "read_distances",
+    "read_observations",
+    "refit_depth",
+    "register_views",
+    "solve",
+    "start_from_observations",
+    "start_from_sfm",
+    "write_observations",
+]

@@ -1,0 +1,963 @@
+"""Compiled loops of the bundle adjustment: residuals, normal matrices, Schur elimination.
+
+Observations are sorted by (point, view). A pair is one point in one view; its observations share
+the point in camera coordinates X, so their normal matrix is accumulated in (X, intrinsics) and
+expanded to pose and point once. Intrinsics are F, c_x, c_y, alpha, beta, the distortion
+coefficients and, with the focus term, its strength g and the inverse focal plane of each lens type.
+
+Sums are reproducible: every sum has one owner, or is split into chunks that do not depend on the
+number of threads and are added in order.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+from lifcal.camera._kernels import distort_by_parameters, distort_point
+
+FOCUS_OFF = 0
+FOCUS_LINEAR = 1
+FOCUS_OVERLAP = 2
+
+# A product and a sum may become one instruction, and a division by zero gives what IEEE says; NaN
+# keeps its meaning.
+_OPTIONS: Any = {"cache": True, "error_model": "numpy", "fastmath": {"contract"}}
+
+VIEWS_PER_GROUP = 8
+
+LOSS_NONE = 0
+LOSS_HUBER = 1
+LOSS_CAUCHY = 2
+
+
+@njit(inline="always", **_OPTIONS)
+def overlap_centroid(a, b, d):
+    """Return where the centroid of the overlap of two discs is, from the center of disc a.
+
+    Also its derivatives by a and by the distance d. Discs that are apart give the point of disc a
+    that is nearest to b, which is the limit.
+    """
+    if d >= a + b:
+        return a, 1.0, 0.0
+    if d <= abs(a - b):
+        if b <= a:
+            return d, 0.0, 1.0
+        return 0.0, 0.0, 0.0
+    chord_a = (d * d + a * a - b * b) / (2.0 * d)
+    chord_b = d - chord_a
+    half = math.sqrt(max(a * a - chord_a * chord_a, 0.0))
+    angle_a = math.acos(min(max(chord_a / a, -1.0), 1.0))
+    angle_b = math.acos(min(max(chord_b / b, -1.0), 1.0))
+    segment_b = b * b * angle_b - chord_b * half
+    area = a * a * angle_a - chord_a * half + segment_b
+    if not area > 0.0:
+        return a, 1.0, 0.0
+    centroid = d * segment_b / area
+    segment_by_a = 2.0 * half * a / d
+    segment_by_d = -half * (1.0 + (a * a - b * b) / (d * d))
+    by_a = (d * segment_by_a - centroid * 2.0 * a * angle_a) / area
+    by_d = (segment_b + d * segment_by_d + centroid * 2.0 * half) / area
+    return centroid, by_a, by_d
+
+
+@njit(inline="always", **_OPTIONS)
+def focus_magnification(shape, inverse_plane, main, micro, m, u):
+    """Return h, (dh/dm) / m, dh/du and dh/d(inverse_plane).
+
+    A micro image is magnified by 1 + g h about its center. `m` is the distance from the center,
+    `inverse_plane` is 1 / u_T.
+    """
+    if shape == FOCUS_LINEAR:
+        return inverse_plane - 1.0 / u, 0.0, 1.0 / (u * u), 1.0
+    if shape == FOCUS_OVERLAP:
+        # On the sensor the micro aperture has the radius micro |u_T / u|, and what the centroid of
+        # the overlap moves by is the defocus (1 / u_T - 1 / u) u.
+        defocus = u * inverse_plane - 1.0
+        a = micro / abs(u * inverse_plane)
+        if m < 1e-9:
+            share = 1.0 if main <= a else 0.0
+            return defocus * share, 0.0, share * inverse_plane, share * u
+        centroid, by_a, by_d = overlap_centroid(a, main, m)
+        share = centroid / m
+        shrink = defocus * by_a * a / m
+        return (
+            defocus * share,
+            defocus * (by_d - share) / (m * m),
+            share * inverse_plane - shrink / u,
+            share * u - shrink / inverse_plane,
+        )
+    return 0.0, 0.0, 0.0, 0.0
+
+
+@njit(inline="always", **_OPTIONS)
+def seen_point(theta, model, k, x, y, z, center_x, center_y, kind, shape, main, micro):
+    """Return where a point is seen in a micro image, and what its derivatives need.
+
+    Returns x_Rd, y_Rd; the point before distortion, relative to c; the offset m in the micro image
+    without the focus term; the denominator w; the focus term's h and its derivatives; and the
+    distortion's 2 x 2 derivative. NaN where the point is not in front of the camera.
+    """
+    cx = theta[1]
+    cy = theta[2]
+    w = theta[3] * z + theta[4]
+    if not z > 0.0 or w == 0.0:
+        w = math.nan
+    mx = (theta[0] * x + (cx - center_x) * z) / w
+    my = (theta[0] * y + (cy - center_y) * z) / w
+    h = 0.0
+    h_m = 0.0
+    h_u = 0.0
+    h_p = 0.0
+    scale = 1.0
+    if shape != FOCUS_OFF:
+        g = 5 + k.shape[0]
+        h, h_m, h_u, h_p = focus_magnification(
+            shape, theta[g + 1 + kind], main, micro[kind], math.sqrt(mx * mx + my * my), w / z
+        )
+        scale = 1.0 + theta[g] * h
+    rx = center_x - cx + mx * scale
+    ry = center_y - cy + my * scale
+    xd, yd, jxx, jxy, jyx, jyy = distort_point(model, k, rx, ry)
+    return xd + cx, yd + cy, rx, ry, mx, my, w, h, h_m, h_u, h_p, jxx, jxy, jyx, jyy
+
+
+@njit(inline="always", **_OPTIONS)
+def robust_loss(loss, scale, s):
+    """Return rho, rho' and rho'' of a squared whitened residual s; rho(s) ~ s for small s."""
+    if loss == LOSS_HUBER:
+        limit = scale * scale
+        if s > limit:
+            root = math.sqrt(s)
+            return 2.0 * scale * root - limit, scale / root, -0.5 * scale / (s * root)
+        return s, 1.0, 0.0
+    if loss == LOSS_CAUCHY:
+        limit = scale * scale
+        q = 1.0 / (1.0 + s / limit)
+        return limit * math.log1p(s / limit), q, -q * q / limit
+    return s, 1.0, 0.0
+
+
+@njit(inline="always", **_OPTIONS)
+def camera_point(rotations, translations, points, view, point):
+    px = points[point, 0]
+    py = points[point, 1]
+    pz = points[point, 2]
+    r = rotations[view]
+    t = translations[view]
+    return (
+        r[0, 0] * px + r[0, 1] * py + r[0, 2] * pz + t[0],
+        r[1, 0] * px + r[1, 1] * py + r[1, 2] * pz + t[1],
+        r[2, 0] * px + r[2, 1] * py + r[2, 2] * pz + t[2],
+    )
+
+
+@njit(parallel=True, **_OPTIONS)
+def compute_residuals(
+    theta, model, k, rotations, translations, points, pairs, obs, centers, focus, out
+):
+    """Fill `out` (n_obs, 2) with seen minus measured, in raw px, not weighted."""
+    pair_points, pair_views, pair_obs = pairs
+    obs_center, obs_xy, obs_type = obs
+    shape, main, micro = focus
+    for pair in prange(pair_points.shape[0]):
+        x, y, z = camera_point(rotations, translations, points, pair_views[pair], pair_points[pair])
+        for i in range(pair_obs[pair], pair_obs[pair + 1]):
+            c = obs_center[i]
+            kind = obs_type[i]
+            xd, yd, _, _, _, _, _, _, _, _, _, _, _, _, _ = seen_point(
+                theta,
+                model,
+                k,
+                x,
+                y,
+                z,
+                centers[c, 0],
+                centers[c, 1],
+                kind,
+                shape,
+                main,
+                micro,
+            )
+            out[i, 0] = xd - obs_xy[i, 0]
+            out[i, 1] = yd - obs_xy[i, 1]
+
+
+@njit(parallel=True, **_OPTIONS)
+def compute_cost(
+    theta,
+    model,
+    k,
+    rotations,
+    translations,
+    points,
+    pairs,
+    obs,
+    whitening,
+    active,
+    centers,
+    focus,
+    loss,
+    chunk_pairs,
+):
+    """Return half the sum of rho over the active observations; NaN if one has no projection."""
+    pair_points, pair_views, pair_obs = pairs
+    obs_center, obs_xy, obs_type = obs
+    shape, main, micro = focus
+    loss_id, loss_scale, inverse_noise, _ = loss
+    n_chunks = chunk_pairs.shape[0] - 1
+    costs = np.zeros(n_chunks)
+    for chunk in prange(n_chunks):
+        total = 0.0
+        for pair in range(chunk_pairs[chunk], chunk_pairs[chunk + 1]):
+            x, y, z = camera_point(
+                rotations, translations, points, pair_views[pair], pair_points[pair]
+            )
+            for i in range(pair_obs[pair], pair_obs[pair + 1]):
+                if not active[i]:
+                    continue
+                c = obs_center[i]
+                kind = obs_type[i]
+                xd, yd, _, _, _, _, _, _, _, _, _, _, _, _, _ = seen_point(
+                    theta,
+                    model,
+                    k,
+                    x,
+                    y,
+                    z,
+                    centers[c, 0],
+                    centers[c, 1],
+                    kind,
+                    shape,
+                    main,
+                    micro,
+                )
+                ex = xd - obs_xy[i, 0]
+                ey = yd - obs_xy[i, 1]
+                ax = (whitening[i, 0] * ex + whitening[i, 1] * ey) * inverse_noise
+                ay = whitening[i, 2] * ey * inverse_noise
+                rho, _, _ = robust_loss(loss_id, loss_scale, ax * ax + ay * ay)
+                total += rho
+        costs[chunk] = total
+    cost = 0.0
+    for chunk in range(n_chunks):
+        cost += costs[chunk]
+    return 0.5 * cost
+
+
+@njit(inline="always", **_OPTIONS)
+def fill_rows(
+    theta,
+    model,
+    k,
+    x,
+    y,
+    z,
+    center_x,
+    center_y,
+    center_by_c,
+    center_by_k,
+    kind,
+    shape,
+    main,
+    micro,
+    row_x,
+    row_y,
+    tail,
+):
+    """Fill the two Jacobian rows by X (3) and the intrinsics; return the recorded point.
+
+    `tail` (2, n_k) is room for the distortion's columns.
+    """
+    n_k = k.shape[0]
+    xd, yd, rx, ry, mx, my, w, h, h_m, h_u, h_p, jxx, jxy, jyx, jyy = seen_point(
+        theta, model, k, x, y, z, center_x, center_y, kind, shape, main, micro
+    )
+    focal = theta[0]
+    alpha = theta[3]
+    inv = 1.0 / w
+    direct = z * inv
+    # d(seen) = M dm + q du, then the distortion's derivative J on top
+    if shape != FOCUS_OFF:
+        g = theta[5 + n_k]
+        scale = 1.0 + g * h
+        bend = g * h_m
+        mxx = scale + bend * mx * mx
+        mxy = bend * mx * my
+        myy = scale + bend * my * my
+        dxx = jxx * mxx + jxy * mxy
+        dxy = jxx * mxy + jxy * myy
+        dyx = jyx * mxx + jyy * mxy
+        dyy = jyx * mxy + jyy * myy
+        qx = g * h_u * (jxx * mx + jxy * my)
+        qy = g * h_u * (jyx * mx + jyy * my)
+    else:
+        dxx = jxx
+        dxy = jxy
+        dyx = jyx
+        dyy = jyy
+        qx = 0.0
+        qy = 0.0
+    u_z = -theta[4] / (z * z)
+    u_beta = 1.0 / z
+    # by the point
+    s = focal * inv
+    row_x[0] = dxx * s
+    row_y[0] = dyx * s
+    row_x[1] = dxy * s
+    row_y[1] = dyy * s
+    ax = (theta[1] - center_x - mx * alpha) * inv
+    ay = (theta[2] - center_y - my * alpha) * inv
+    row_x[2] = dxx * ax + dxy * ay + qx * u_z
+    row_y[2] = dyx * ax + dyy * ay + qy * u_z
+    # by F
+    row_x[3] = (dxx * x + dxy * y) * inv
+    row_y[3] = (dyx * x + dyy * y) * inv
+    # by the undistorted center: J - direct D
+    bxx = jxx - direct * dxx
+    bxy = jxy - direct * dxy
+    byx = jyx - direct * dyx
+    byy = jyy - direct * dyy
+    # by c: through the pinhole, through the center, and as the distortion's center
+    row_x[4] = direct * dxx + bxx * center_by_c[0, 0] + bxy * center_by_c[1, 0] + 1.0 - jxx
+    row_y[4] = direct * dyx + byx * center_by_c[0, 0] + byy * center_by_c[1, 0] - jyx
+    row_x[5] = direct * dxy + bxx * center_by_c[0, 1] + bxy * center_by_c[1, 1] - jxy
+    row_y[5] = direct * dyy + byx * center_by_c[0, 1] + byy * center_by_c[1, 1] + 1.0 - jyy
+    # by alpha and beta
+    gx = -(dxx * mx + dxy * my) * inv
+    gy = -(dyx * mx + dyy * my) * inv
+    row_x[6] = gx * z + qx
+    row_y[6] = gy * z + qy
+    row_x[7] = gx + qx * u_beta
+    row_y[7] = gy + qy * u_beta
+    # by the distortion: at the point itself, and through the center
+    if n_k > 0:
+        distort_by_parameters(model, k, rx, ry, tail)
+        for j in range(n_k):
+            sx = center_by_k[0, j]
+            sy = center_by_k[1, j]
+            row_x[8 + j] = tail[0, j] + bxx * sx + bxy * sy
+            row_y[8 + j] = tail[1, j] + byx * sx + byy * sy
+    # by the focus strength and the inverse focal planes
+    if shape != FOCUS_OFF:
+        px = jxx * mx + jxy * my
+        py = jyx * mx + jyy * my
+        row_x[8 + n_k] = h * px
+        row_y[8 + n_k] = h * py
+        for j in range(9 + n_k, row_x.shape[0]):
+            row_x[j] = 0.0
+            row_y[j] = 0.0
+        row_x[9 + n_k + kind] = theta[5 + n_k] * h_p * px
+        row_y[9 + n_k + kind] = theta[5 + n_k] * h_p * py
+    return xd, yd
+
+
+@njit(parallel=True, **_OPTIONS)
+def compute_rows(
+    theta,
+    model,
+    k,
+    rotations,
+    translations,
+    points,
+    pairs,
+    obs,
+    centers,
+    center_by_c,
+    center_by_k,
+    focus,
+    rows,
+):
+    """Fill `rows` (n_obs, 2, 3 + n_theta): by X in camera coordinates and the intrinsics."""
+    pair_points, pair_views, pair_obs = pairs
+    obs_center, _, obs_type = obs
+    shape, main, micro = focus
+    for pair in prange(pair_points.shape[0]):
+        tail = np.zeros((2, max(k.shape[0], 1)))
+        x, y, z = camera_point(rotations, translations, points, pair_views[pair], pair_points[pair])
+        for i in range(pair_obs[pair], pair_obs[pair + 1]):
+            c = obs_center[i]
+            kind = obs_type[i]
+            fill_rows(
+                theta,
+                model,
+                k,
+                x,
+                y,
+                z,
+                centers[c, 0],
+                centers[c, 1],
+                center_by_c[c],
+                center_by_k[c],
+                kind,
+                shape,
+                main,
+                micro,
+                rows[i, 0],
+                rows[i, 1],
+                tail,
+            )
+
+
+@njit(parallel=True, **_OPTIONS)
+def linearize(
+    theta,
+    model,
+    k,
+    rotations,
+    translations,
+    points,
+    pairs,
+    obs,
+    whitening,
+    active,
+    centers,
+    center_by_c,
+    center_by_k,
+    focus,
+    loss,
+    chunk_pairs,
+    pair_normal,
+    chunk_normal,
+):
+    """Accumulate the normal matrices; return the cost.
+
+    `pair_normal` (n_pairs, 3, 4 + n_theta) gets, for each pair, the rows of X: by X, by the
+    intrinsics, gradient. `chunk_normal` (n_chunks, n_theta, n_theta + 1) gets the intrinsics' upper
+    triangle and gradient.
+    """
+    pair_points, pair_views, pair_obs = pairs
+    obs_center, obs_xy, obs_type = obs
+    shape, main, micro = focus
+    loss_id, loss_scale, inverse_noise, bends = loss
+    n_theta = theta.shape[0]
+    n = 3 + n_theta
+    n_chunks = chunk_pairs.shape[0] - 1
+    costs = np.zeros(n_chunks)
+    for chunk in prange(n_chunks):
+        row_x = np.zeros(n)
+        row_y = np.zeros(n)
+        tail = np.zeros((2, max(k.shape[0], 1)))
+        normal = np.zeros((n, n + 1))
+        total = 0.0
+        own = chunk_normal[chunk]
+        own[:, :] = 0.0
+        for pair in range(chunk_pairs[chunk], chunk_pairs[chunk + 1]):
+            x, y, z = camera_point(
+                rotations, translations, points, pair_views[pair], pair_points[pair]
+            )
+            for a in range(3):
+                for b in range(n + 1):
+                    normal[a, b] = 0.0
+            for i in range(pair_obs[pair], pair_obs[pair + 1]):
+                if not active[i]:
+                    continue
+                c = obs_center[i]
+                kind = obs_type[i]
+                xd, yd = fill_rows(
+                    theta,
+                    model,
+                    k,
+                    x,
+                    y,
+                    z,
+                    centers[c, 0],
+                    centers[c, 1],
+                    center_by_c[c],
+                    center_by_k[c],
+                    kind,
+                    shape,
+                    main,
+                    micro,
+                    row_x,
+                    row_y,
+                    tail,
+                )
+                ex = xd - obs_xy[i, 0]
+                ey = yd - obs_xy[i, 1]
+                w0 = whitening[i, 0] * inverse_noise
+                w1 = whitening[i, 1] * inverse_noise
+                w2 = whitening[i, 2] * inverse_noise
+                ax = w0 * ex + w1 * ey
+                ay = w2 * ey
+                s = ax * ax + ay * ay
+                rho, weight, second = robust_loss(loss_id, loss_scale, s)
+                total += rho
+                # Gradient and curvature of the loss. Along the residual the curvature is
+                # weight + 2 second s (where that is negative, zero), or, far from the solution,
+                # just the weight, which leads there sooner.
+                gx = weight * w0 * ax
+                gy = weight * (w1 * ax + w2 * ay)
+                ixx = weight * w0 * w0
+                ixy = weight * w0 * w1
+                iyy = weight * (w1 * w1 + w2 * w2)
+                if bends and second != 0.0:
+                    bend = max(2.0 * second, -weight / s)
+                    ox = w0 * ax
+                    oy = w1 * ax + w2 * ay
+                    ixx += bend * ox * ox
+                    ixy += bend * ox * oy
+                    iyy += bend * oy * oy
+                for a in range(n):
+                    px = ixx * row_x[a] + ixy * row_y[a]
+                    py = ixy * row_x[a] + iyy * row_y[a]
+                    line = normal[a]
+                    for b in range(a, n):
+                        line[b] += px * row_x[b] + py * row_y[b]
+                    line[n] += gx * row_x[a] + gy * row_y[a]
+            out = pair_normal[pair]
+            for a in range(3):
+                for b in range(a):
+                    out[a, b] = normal[b, a]
+                for b in range(a, n + 1):
+                    out[a, b] = normal[a, b]
+        for a in range(n_theta):
+            for b in range(n_theta + 1):
+                own[a, b] = normal[3 + a, 3 + b]
+        costs[chunk] = total
+    cost = 0.0
+    for chunk in range(n_chunks):
+        cost += costs[chunk]
+    return 0.5 * cost
+
+
+@njit(inline="always", **_OPTIONS)
+def expand_to_pose(block, x, y, z, out):
+    """Fill `out` (n, 6) with block (n, 3) @ [-[X]_x | I]."""
+    for a in range(block.shape[0]):
+        bx = block[a, 0]
+        by = block[a, 1]
+        bz = block[a, 2]
+        out[a, 0] = y * bz - z * by
+        out[a, 1] = z * bx - x * bz
+        out[a, 2] = x * by - y * bx
+        out[a, 3] = bx
+        out[a, 4] = by
+        out[a, 5] = bz
+
+
+@njit(parallel=True, **_OPTIONS)
+def sum_points(rotations, pair_views, point_pairs, pair_normal, point_normal):
+    """Fill `point_normal` (n_points, 3, 4 + n_theta): by the point, by the intrinsics, gradient."""
+    width = pair_normal.shape[2]
+    for point in prange(point_pairs.shape[0] - 1):
+        out = point_normal[point]
+        out[:, :] = 0.0
+        for pair in range(point_pairs[point], point_pairs[point + 1]):
+            r = rotations[pair_views[pair]]
+            block = pair_normal[pair]
+            for a in range(3):
+                for b in range(3):
+                    # (R^T A R)_ab
+                    value = 0.0
+                    for c in range(3):
+                        value += r[c, a] * (
+                            block[c, 0] * r[0, b] + block[c, 1] * r[1, b] + block[c, 2] * r[2, b]
+                        )
+                    out[a, b] += value
+                for b in range(3, width):
+                    out[a, b] += (
+                        r[0, a] * block[0, b] + r[1, a] * block[1, b] + r[2, a] * block[2, b]
+                    )
+
+
+@njit(parallel=True, **_OPTIONS)
+def eliminate_points(
+    rotations,
+    translations,
+    points,
+    pair_views,
+    point_pairs,
+    kept,
+    pair_normal,
+    point_normal,
+    damping,
+    chunk_points,
+    factors,
+    pair_half,
+    point_half,
+    chunk_out,
+):
+    """Factor each point's damped block L L^T and divide its coupling by L.
+
+    `factors` (n_points, 3, 3) gets L; `pair_half` (18 n_pairs) gets L^-1 W of the poses, end to end
+    for each point a matrix (3, 6 n) of its n pairs; `point_half` (n_points, 3, n_theta + 1) that of
+    the intrinsics and of the gradient; `chunk_out` (n_chunks, n_theta, n_theta + 1) their products.
+    Kept points are not eliminated: zeros. Returns the number of points whose block has no factor.
+    """
+    n_theta = point_half.shape[2] - 1
+    n_chunks = chunk_points.shape[0] - 1
+    failed = np.zeros(n_chunks, np.int64)
+    for chunk in prange(n_chunks):
+        own = chunk_out[chunk]
+        own[:, :] = 0.0
+        coupling = np.empty((3, 3))
+        wide = np.empty((3, 6))
+        for point in range(chunk_points[chunk], chunk_points[chunk + 1]):
+            lower = factors[point]
+            half = point_half[point]
+            if kept[point]:
+                lower[:, :] = 0.0
+                half[:, :] = 0.0
+                pair_half[18 * point_pairs[point] : 18 * point_pairs[point + 1]] = 0.0
+                continue
+            block = point_normal[point]
+            l00 = block[0, 0] * (1.0 + damping)
+            l11 = block[1, 1] * (1.0 + damping)
+            l22 = block[2, 2] * (1.0 + damping)
+            limit = 1e-14 * (l00 + l11 + l22)
+            l00 = math.sqrt(l00)
+            l10 = block[1, 0] / l00
+            l20 = block[2, 0] / l00
+            l11 = l11 - l10 * l10
+            good = l11 > limit
+            l11 = math.sqrt(l11) if good else math.nan
+            l21 = (block[2, 1] - l20 * l10) / l11
+            l22 = l22 - l20 * l20 - l21 * l21
+            good = good and l22 > limit
+            l22 = math.sqrt(l22) if good else math.nan
+            if not good:
+                failed[chunk] += 1
+            lower[0, 0] = l00
+            lower[1, 0] = l10
+            lower[2, 0] = l20
+            lower[1, 1] = l11
+            lower[2, 1] = l21
+            lower[2, 2] = l22
+            lower[0, 1] = 0.0
+            lower[0, 2] = 0.0
+            lower[1, 2] = 0.0
+            for b in range(n_theta + 1):
+                half[0, b] = block[0, 3 + b] / l00
+                half[1, b] = (block[1, 3 + b] - l10 * half[0, b]) / l11
+                half[2, b] = (block[2, 3 + b] - l20 * half[0, b] - l21 * half[1, b]) / l22
+            for a in range(n_theta):
+                for b in range(a, n_theta + 1):
+                    own[a, b] += (
+                        half[0, a] * half[0, b] + half[1, a] * half[1, b] + half[2, a] * half[2, b]
+                    )
+            first = point_pairs[point]
+            row = 6 * (point_pairs[point + 1] - first)
+            for pair in range(first, point_pairs[point + 1]):
+                view = pair_views[pair]
+                r = rotations[view]
+                x, y, z = camera_point(rotations, translations, points, view, point)
+                normal = pair_normal[pair]
+                for a in range(3):
+                    for b in range(3):
+                        coupling[a, b] = (
+                            r[0, a] * normal[0, b] + r[1, a] * normal[1, b] + r[2, a] * normal[2, b]
+                        )
+                expand_to_pose(coupling, x, y, z, wide)
+                place = 18 * first + 6 * (pair - first)
+                for b in range(6):
+                    h0 = wide[0, b] / l00
+                    h1 = (wide[1, b] - l10 * h0) / l11
+                    pair_half[place + b] = h0
+                    pair_half[place + row + b] = h1
+                    pair_half[place + 2 * row + b] = (wide[2, b] - l20 * h0 - l21 * h1) / l22
+    total = 0
+    for chunk in range(n_chunks):
+        total += failed[chunk]
+    return total
+
+
+@njit(**_OPTIONS)
+def reduce_group(
+    low,
+    high,
+    rotations,
+    translations,
+    points,
+    pair_views,
+    point_pairs,
+    pair_normal,
+    pair_half,
+    point_half,
+    row_slots,
+    blocks,
+    borders,
+    diagonals,
+    gradients,
+):
+    """Fill the rows of the views low to high - 1; see `reduce_views`."""
+    n_theta = borders.shape[2] - 1
+    n_views = row_slots.shape[1]
+    # One strip of the matrix for each view of the group, small enough for the cache.
+    strips = np.zeros((high - low, 6, 6 * n_views))
+    own = np.zeros((high - low, 6, 6))
+    narrow = np.empty((n_theta + 4, 3))
+    wide = np.empty((n_theta + 4, 6))
+    borders[low:high] = 0.0
+    gradients[low:high] = 0.0
+    for point in range(point_pairs.shape[0] - 1):
+        first = point_pairs[point]
+        end = point_pairs[point + 1]
+        row = 6 * (end - first)
+        half = point_half[point]
+        for pair in range(first + np.searchsorted(pair_views[first:end], low), end):
+            view = pair_views[pair]
+            if view >= high:
+                break
+            x, y, z = camera_point(rotations, translations, points, view, point)
+            normal = pair_normal[pair]
+            border = borders[view]
+            block = own[view - low]
+            # rows: by X (3), by the intrinsics, gradient; all times [-[X]_x | I]
+            for a in range(n_theta + 4):
+                for b in range(3):
+                    narrow[a, b] = normal[b, a]
+            expand_to_pose(narrow, x, y, z, wide)
+            for b in range(6):
+                vx = wide[0, b]
+                vy = wide[1, b]
+                vz = wide[2, b]
+                block[0, b] += y * vz - z * vy
+                block[1, b] += z * vx - x * vz
+                block[2, b] += x * vy - y * vx
+                block[3, b] += vx
+                block[4, b] += vy
+                block[5, b] += vz
+                gradients[view, b] += wide[3 + n_theta, b]
+            mine = 18 * first + 6 * (pair - first)
+            for a in range(6):
+                m0 = pair_half[mine + a]
+                m1 = pair_half[mine + row + a]
+                m2 = pair_half[mine + 2 * row + a]
+                for b in range(n_theta + 1):
+                    border[a, b] += wide[3 + b, a] - (
+                        m0 * half[0, b] + m1 * half[1, b] + m2 * half[2, b]
+                    )
+            # Runs of consecutive views are one long loop.
+            strip = strips[view - low]
+            other = pair
+            while other < end:
+                stop = other + 1
+                while stop < end and pair_views[stop] == pair_views[stop - 1] + 1:
+                    stop += 1
+                width = 6 * (stop - other)
+                theirs = 18 * first + 6 * (other - first)
+                target = 6 * pair_views[other]
+                for a in range(6):
+                    m0 = pair_half[mine + a]
+                    m1 = pair_half[mine + row + a]
+                    m2 = pair_half[mine + 2 * row + a]
+                    for b in range(width):
+                        strip[a, target + b] -= (
+                            m0 * pair_half[theirs + b]
+                            + m1 * pair_half[theirs + row + b]
+                            + m2 * pair_half[theirs + 2 * row + b]
+                        )
+                other = stop
+    for view in range(low, high):
+        for other in range(view, n_views):
+            slot = row_slots[view, other]
+            if slot >= 0:
+                for a in range(6):
+                    for b in range(6):
+                        blocks[slot, a, b] = strips[view - low, a, 6 * other + b]
+        slot = row_slots[view, view]
+        for a in range(6):
+            diagonals[view, a] = own[view - low, a, a]
+            for b in range(6):
+                blocks[slot, a, b] += own[view - low, a, b]
+
+
+@njit(parallel=True, **_OPTIONS)
+def reduce_views(
+    rotations,
+    translations,
+    points,
+    pair_views,
+    point_pairs,
+    pair_normal,
+    pair_half,
+    point_half,
+    row_slots,
+    blocks,
+    borders,
+    diagonals,
+    gradients,
+):
+    """Build the reduced system of the poses; each group of views owns its rows of blocks.
+
+    `blocks` (n_blocks, 6, 6) in the slots `row_slots` (n_views, n_views; -1: empty) of the upper
+    triangle; `borders` (n_views, 6, n_theta + 1) the coupling to the intrinsics and the gradient,
+    both with the points eliminated; `diagonals` (n_views, 6) and `gradients` (n_views, 6) without.
+    """
+    n_views = row_slots.shape[0]
+    n_groups = (n_views + VIEWS_PER_GROUP - 1) // VIEWS_PER_GROUP
+    for task in prange(n_groups):
+        # first and last groups in turn: the first have long rows, the last short ones
+        half = np.int64(task) // 2
+        group = half if task % 2 == 0 else n_groups - 1 - half
+        low = group * VIEWS_PER_GROUP
+        reduce_group(
+            low,
+            min(low + VIEWS_PER_GROUP, n_views),
+            rotations,
+            translations,
+            points,
+            pair_views,
+            point_pairs,
+            pair_normal,
+            pair_half,
+            point_half,
+            row_slots,
+            blocks,
+            borders,
+            diagonals,
+            gradients,
+        )
+
+
+@njit(parallel=True, **_OPTIONS)
+def back_substitute(
+    point_pairs, pair_views, kept, factors, pair_half, point_half, pose_steps, theta_step, out
+):
+    """Fill `out` (n_points, 3) with the step of each eliminated point, zero for kept ones."""
+    n_theta = theta_step.shape[0]
+    for point in prange(point_pairs.shape[0] - 1):
+        if kept[point]:
+            out[point, :] = 0.0
+            continue
+        half = point_half[point]
+        v0 = -half[0, n_theta]
+        v1 = -half[1, n_theta]
+        v2 = -half[2, n_theta]
+        for b in range(n_theta):
+            v0 -= half[0, b] * theta_step[b]
+            v1 -= half[1, b] * theta_step[b]
+            v2 -= half[2, b] * theta_step[b]
+        first = point_pairs[point]
+        row = 6 * (point_pairs[point + 1] - first)
+        for pair in range(first, point_pairs[point + 1]):
+            place = 18 * first + 6 * (pair - first)
+            step = pose_steps[pair_views[pair]]
+            for b in range(6):
+                v0 -= pair_half[place + b] * step[b]
+                v1 -= pair_half[place + row + b] * step[b]
+                v2 -= pair_half[place + 2 * row + b] * step[b]
+        lower = factors[point]
+        s2 = v2 / lower[2, 2]
+        s1 = (v1 - lower[2, 1] * s2) / lower[1, 1]
+        out[point, 0] = (v0 - lower[1, 0] * s1 - lower[2, 0] * s2) / lower[0, 0]
+        out[point, 1] = s1
+        out[point, 2] = s2
+
+
+@njit(parallel=True, **_OPTIONS)
+def fit_virtual_points(pair_obs, obs_center, obs_xy, centers, out, information, misfit):
+    """Fit x - C = a - b C to the micro images of each pair, robustly.
+
+    `out` (n_pairs, 3) gets a_x, a_y and b, that is (X_u / u, 1 / u); `information` (n_pairs, 3, 3)
+    its normal matrix for unit noise; `misfit` (n_pairs,) the median residual length. NaN for a pair
+    with fewer than two different centers.
+    """
+    for pair in prange(pair_obs.shape[0] - 1):
+        first = pair_obs[pair]
+        n = pair_obs[pair + 1] - first
+        out[pair, :] = math.nan
+        information[pair, :, :] = 0.0
+        misfit[pair] = math.nan
+        if n < 2:
+            continue
+        cx = np.empty(n)
+        cy = np.empty(n)
+        ox = np.empty(n)
+        oy = np.empty(n)
+        for i in range(n):
+            c = obs_center[first + i]
+            cx[i] = centers[c, 0]
+            cy[i] = centers[c, 1]
+            ox[i] = obs_xy[first + i, 0] - cx[i]
+            oy[i] = obs_xy[first + i, 1] - cy[i]
+        # Candidates from two micro images each, judged by the median over all.
+        weight = np.ones(n)
+        length = np.empty(n)
+        best = math.inf
+        best_ax = 0.0
+        best_ay = 0.0
+        best_b = 0.0
+        stride = max(1, n * (n - 1) // 2 // 60)
+        count = 0
+        for i in range(n):
+            for j in range(i + 1, n):
+                count += 1
+                if (count - 1) % stride != 0:
+                    continue
+                dx = cx[j] - cx[i]
+                dy = cy[j] - cy[i]
+                d2 = dx * dx + dy * dy
+                if d2 < 1e-6:
+                    continue
+                b = -((ox[j] - ox[i]) * dx + (oy[j] - oy[i]) * dy) / d2
+                ax = 0.5 * (ox[i] + ox[j] + b * (cx[i] + cx[j]))
+                ay = 0.5 * (oy[i] + oy[j] + b * (cy[i] + cy[j]))
+                for m in range(n):
+                    ex = ox[m] - ax + b * cx[m]
+                    ey = oy[m] - ay + b * cy[m]
+                    length[m] = math.sqrt(ex * ex + ey * ey)
+                middle = np.median(length)
+                if middle < best:
+                    best = middle
+                    best_ax = ax
+                    best_ay = ay
+                    best_b = b
+        if not math.isfinite(best):
+            continue
+        ax = best_ax
+        ay = best_ay
+        b = best_b
+        scale = best
+        for _ in range(5):
+            limit = 2.0 * scale + 1e-9
+            sw = 0.0
+            swx = 0.0
+            swy = 0.0
+            for m in range(n):
+                ex = ox[m] - ax + b * cx[m]
+                ey = oy[m] - ay + b * cy[m]
+                weight[m] = 1.0 / (1.0 + (ex * ex + ey * ey) / (limit * limit)) ** 2
+                sw += weight[m]
+                swx += weight[m] * cx[m]
+                swy += weight[m] * cy[m]
+            mean_x = swx / sw
+            mean_y = swy / sw
+            spread = 0.0
+            slope = 0.0
+            mean_ox = 0.0
+            mean_oy = 0.0
+            for m in range(n):
+                dx = cx[m] - mean_x
+                dy = cy[m] - mean_y
+                spread += weight[m] * (dx * dx + dy * dy)
+                slope += weight[m] * (dx * ox[m] + dy * oy[m])
+                mean_ox += weight[m] * ox[m]
+                mean_oy += weight[m] * oy[m]
+            if not spread > 1e-6:
+                break
+            b = -slope / spread
+            ax = mean_ox / sw + b * mean_x
+            ay = mean_oy / sw + b * mean_y
+            for m in range(n):
+                ex = ox[m] - ax + b * cx[m]
+                ey = oy[m] - ay + b * cy[m]
+                length[m] = math.sqrt(ex * ex + ey * ey)
+            scale = np.median(length)
+        out[pair, 0] = ax
+        out[pair, 1] = ay
+        out[pair, 2] = b
+        misfit[pair] = scale
+        info = information[pair]
+        for m in range(n):
+            info[0, 0] += weight[m]
+            info[1, 1] += weight[m]
+            info[0, 2] -= weight[m] * cx[m]
+            info[1, 2] -= weight[m] * cy[m]
+            info[2, 2] += weight[m] * (cx[m] * cx[m] + cy[m] * cy[m])
+        info[2, 0] = info[0, 2]
+        info[2, 1] = info[1, 2]

@@ -1,0 +1,727 @@
+"""The whole adjustment: scale, noise, outliers, the choice of distortion terms.
+
+`solve` minimises one cost; `adjust` is the sequence of solves that ends in a calibrated camera.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from lifcal.arrays import BoolArray, FloatArray, read_only
+from lifcal.bundle.covariance import Covariance, compute_covariance, describe_weakness
+from lifcal.bundle.degeneracy import check_count, check_enough, describe_geometry
+from lifcal.bundle.focus import FocusTerm
+from lifcal.bundle.linear import Layout, count_parameters
+from lifcal.bundle.observations import Observations
+from lifcal.bundle.problem import LENGTHS, BundleState, Prior, Problem
+from lifcal.bundle.scale import CameraPositions, Distances, find_ids
+from lifcal.bundle.solver import Iteration, SolverOptions, SolverSummary, solve
+from lifcal.bundle.start import Start, refit_depth
+from lifcal.bundle.summary import AdjustSummary, Stage, count_outliers, measure_residual_scale
+from lifcal.camera import (
+    BrownDistortion,
+    MicroLensGrid,
+    NoDistortion,
+    PhysicalParameters,
+    PlenopticCamera,
+)
+from lifcal.camera.distortion import DISTORTION_MODELS
+from lifcal.errors import ConfigError, EstimationError, InputError
+from lifcal.geometry import RigidTransform
+
+_RAYLEIGH_MEDIAN = 1.1774
+_LEAST_NOISE = 1e-5
+"""Exact observations would drown what else is known (distances, priors) in rounding."""
+
+_TERMS = (("k0",), ("p0", "p1"), ("k1",), ("k2",))
+"""Distortion terms in the order in which they are tried; a radial one needs the one before."""
+
+
+@dataclass(frozen=True, eq=False)
+class AdjustOptions:
+    """What is estimated and how.
+
+    Parameters
+    ----------
+    loss : 'none', 'huber' or 'cauchy'
+    distortion : str
+        'auto' (Brown's terms, each only if it pays), 'none', 'brown' or 'division'.
+    fixed : mapping of str to float or None
+        Intrinsics to hold, at a value or (None) at the start's.
+    priors : mapping of str to Prior
+    focus : FocusTerm or None
+        The focus-vignetting term; None: off.
+    focus_strength : float or Prior
+        A given strength is held, one with a prior is estimated.
+    reject_sigmas : float or None
+        Observations farther off than this are rejected; None: none are.
+    max_iterations : int
+        Of each solve.
+    poses, points : bool
+        Whether to compute their covariances too.
+    """
+
+    loss: str = "huber"
+    distortion: str = "auto"
+    fixed: Mapping[str, float | None] = field(default_factory=dict)
+    priors: Mapping[str, Prior] = field(default_factory=dict)
+    focus: FocusTerm | None = None
+    focus_strength: float | Prior = 0.0
+    reject_sigmas: float | None = 5.0
+    max_iterations: int = 50
+    poses: bool = False
+    points: bool = False
+
+    def __post_init__(self) -> None:
+        if self.distortion != "auto" and self.distortion not in DISTORTION_MODELS:
+            raise ConfigError.unknown(
+                "distortion model", self.distortion, ("auto", *DISTORTION_MODELS)
+            )
+        if self.reject_sigmas is not None and not self.reject_sigmas >= 3.0:
+            raise InputError(
+                f"reject_sigmas is {self.reject_sigmas}: below 3 good observations would go"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Adjustment:
+    """A calibrated camera, and all that came with it.
+
+    Parameters
+    ----------
+    camera : PlenopticCamera
+    problem : Problem
+        As it was solved last; its observations are those that were used or rejected.
+    state : BundleState
+        The solution.
+    covariance : Covariance
+    residuals_px : (n_obs, 2) float64
+        Seen minus measured.
+    summary : AdjustSummary
+    """
+
+    camera: PlenopticCamera
+    problem: Problem
+    state: BundleState
+    covariance: Covariance
+    residuals_px: FloatArray
+    summary: AdjustSummary
+
+    @property
+    def cam_from_world(self) -> tuple[RigidTransform, ...]:
+        """Pose of each view."""
+        return self.state.cam_from_world
+
+
+class _Stage(NamedTuple):
+    state: BundleState
+    problem: Problem
+    layout: Layout
+    noise: float
+    cost: float
+
+
+def adjust(
+    observations: Observations,
+    start: Start | BundleState,
+    pixel_size_mm: float,
+    grid: MicroLensGrid | tuple[int, int],
+    options: AdjustOptions | None = None,
+    *,
+    distances: Distances | None = None,
+    positions: CameraPositions | None = None,
+    on_iteration: Callable[[str, Iteration], None] | None = None,
+) -> Adjustment:
+    """Calibrate a camera from observations and start values.
+
+    Parameters
+    ----------
+    observations : Observations
+    start : Start or BundleState
+        From `start_from_sfm`, `start_from_observations`, or one's own.
+    pixel_size_mm : float
+    grid : MicroLensGrid or (int, int)
+        The camera's grid; or the image size, then the grid is the list of centers observed.
+    options : AdjustOptions, optional
+    distances, positions : optional
+        Where millimetres come from. Without any (and no known f_L, b_L0, B), lengths of the scene,
+        beta and B have no metric meaning, and the summary says so.
+    on_iteration : callable, optional
+        Told the stage and every iteration.
+
+    Raises
+    ------
+    InputError
+        For input that does not fit together.
+    EstimationError
+        If the input does not determine the camera; the message says why and what to do.
+    """
+    options = options or AdjustOptions()
+    if not isinstance(grid, MicroLensGrid):
+        grid = grid_from_observations(observations, grid)
+    check_inside(observations, grid.image_size)
+    notes: list[str] = []
+    observations, state = _select(observations, start, notes)
+    check_enough(observations)
+    state = _mend_depth(observations, state, pixel_size_mm)
+    distances = _known_points(distances, observations, notes)
+    run = _Run(options, on_iteration)
+    problem = _make_problem(observations, state, pixel_size_mm, options, distances, positions)
+    if problem.scale_source is None:
+        notes.append(
+            "no scale was given: F, c, alpha and the distortion are good, but lengths in the "
+            "scene, beta and B have no metric meaning. Give distances, markers or camera positions"
+        )
+    try:
+        check_count(Layout(problem))
+        stage = run.settle_shape(problem)
+        if options.distortion == "auto":
+            stage = _choose_terms(run, stage)
+        residuals = stage.layout.compute_residuals(stage.state)
+        inflation = _inflation(stage, options, residuals)
+        covariance = compute_covariance(
+            stage.layout,
+            stage.state,
+            stage.noise,
+            inflation=inflation,
+            poses=options.poses,
+            points=options.points,
+        )
+    except EstimationError as error:
+        reasons = describe_geometry(problem.start, observations)
+        if reasons:
+            raise EstimationError(
+                f"{error}: {'; '.join(reasons)}", stage=error.stage, evidence=error.evidence
+            ) from error
+        raise
+    reasons = describe_geometry(stage.state, stage.problem.observations)
+    _check_worth(covariance, stage.state, reasons)
+    weak = list(reasons)
+    metric = stage.problem.scale_source is not None
+    weak += describe_weakness(covariance, stage.state, pixel_size_mm, metric=metric)
+    notes += _check_known_optics(run, stage)
+    camera = PlenopticCamera.from_pinhole_array(
+        stage.state.array,
+        pixel_size_mm,
+        grid,
+        stage.state.distortion,
+        stage.problem.scale_source,
+        covariance.array[: 5 + len(stage.state.distortion.parameters)][
+            :, : 5 + len(stage.state.distortion.parameters)
+        ],
+    )
+    used = stage.problem.active_mask
+    summary = AdjustSummary(
+        converged=run.last.converged,
+        reason=run.last.reason,
+        stages=tuple(run.stages),
+        n_observations=len(stage.problem.observations),
+        n_used=int(used.sum()),
+        n_views=len(stage.problem.observations.view_ids),
+        n_points=len(stage.problem.observations.point_ids),
+        rms_px=float(np.sqrt(np.mean(residuals[used] ** 2))),
+        rms_all_px=float(np.sqrt(np.mean(residuals**2))),
+        noise=stage.noise,
+        scale_source=stage.problem.scale_source,
+        outliers=count_outliers(stage.problem.observations, used, grid.radius_px),
+        residual_scale=tuple(measure_residual_scale(stage.layout, stage.state, stage.noise)),
+        weak=tuple(weak),
+        notes=tuple(notes),
+    )
+    return Adjustment(camera, stage.problem, stage.state, covariance, read_only(residuals), summary)
+
+
+# Before the first solve
+
+
+def grid_from_observations(
+    observations: Observations, image_size: tuple[int, int]
+) -> MicroLensGrid:
+    """Return the grid of the centers that were observed, as an explicit list.
+
+    Raises
+    ------
+    InputError
+        If a center has two lens types, or centers overlap as those of two cameras would.
+    """
+    from scipy.spatial import cKDTree
+
+    check_inside(observations, image_size)
+    table, index = observations.centers
+    types = np.zeros(len(table), np.int64)
+    types[index] = observations.lens_types
+    mixed = types[index] != observations.lens_types
+    if mixed.any():
+        x, y = table[index[np.argmax(mixed)]]
+        raise InputError(f"the micro image at ({x:g}, {y:g}) has two lens types")
+    if len(table) < 3:
+        raise InputError(f"only {len(table)} different micro images were observed")
+    nearest = cKDTree(table).query(table, k=2)[0][:, 1]
+    # The pitch from each view alone: there, only one grid can be seen.
+    pitches = []
+    for view in range(len(observations.view_ids)):
+        seen = table[np.unique(index[observations.view_indices == view])]
+        if len(seen) > 2:
+            pitches.append(float(np.median(cKDTree(seen).query(seen, k=2)[0][:, 1])))
+    pitch = float(np.median(pitches)) if pitches else float(np.median(nearest))
+    # Centers found anew in each view lie within a pixel of each other, another grid's do not.
+    between = (nearest > 2.0) & (nearest < 0.6 * pitch)
+    if between.mean() > 0.02:
+        raise InputError(
+            f"{int(between.sum())} of {len(table)} micro-image centers lie less than 0.6 pitches "
+            "from another: are these observations of several cameras, or of a camera that was "
+            "refitted in between?"
+        )
+    return MicroLensGrid.from_centers(
+        table, image_size, radius_px=max(pitch / 2.0, 1.0), lens_types=types
+    )
+
+
+def check_inside(observations: Observations, image_size: tuple[int, int]) -> None:
+    """Raise InputError where observations lie outside the image."""
+    width, height = image_size
+    x, y = observations.points_raw_px.T
+    margin = 2.0  # what is measured at the rim may come out a little beyond it
+    outside = (x < -margin) | (y < -margin) | (x > width - 1 + margin) | (y > height - 1 + margin)
+    if outside.any():
+        i = int(np.argmax(outside))
+        raise InputError(
+            f"{int(outside.sum())} of {len(x)} observations lie outside the image of {width} x "
+            f"{height} px, the first at ({x[i]:g}, {y[i]:g}): of another camera or size?"
+        )
+
+
+def _select(
+    observations: Observations, start: Start | BundleState, notes: list[str]
+) -> tuple[Observations, BundleState]:
+    """Keep the views and points that have a place, in front of their cameras."""
+    if isinstance(start, BundleState):
+        start = Start(
+            start,
+            np.ones(len(start.rotations), np.bool_),
+            np.ones(len(start.points_world_mm), np.bool_),
+        )
+    state = start.state
+    if len(state.rotations) != len(observations.view_ids) or len(state.points_world_mm) != len(
+        observations.point_ids
+    ):
+        raise InputError(
+            f"the start has {len(state.rotations)} poses and {len(state.points_world_mm)} points, "
+            f"the observations have {len(observations.view_ids)} views and "
+            f"{len(observations.point_ids)} points"
+        )
+    points, views, offsets = observations.pairs
+    depth = (
+        np.einsum("pj,pj->p", state.rotations[views, 2], state.points_world_mm[points])
+        + state.translations_mm[views, 2]
+    )
+    good = start.registered[views] & start.placed[points] & (depth > 0.0)
+    if not start.registered.all():
+        missing = observations.view_ids[~start.registered]
+        notes.append(
+            f"{len(missing)} of {len(observations.view_ids)} views could not be joined: "
+            f"{_list_ids(missing.tolist())}"
+        )
+    behind = start.registered[views] & start.placed[points] & ~(depth > 0.0)
+    if behind.any():
+        notes.append(
+            f"{int(behind.sum())} points lie behind a camera at the start and were left out"
+        )
+    keep = np.repeat(good, np.diff(offsets))
+    # A point needs two micro images, wherever.
+    counts = np.bincount(observations.point_indices[keep], minlength=len(observations.point_ids))
+    keep &= counts[observations.point_indices] >= 2
+    if not keep.any():
+        raise EstimationError(
+            "no point has a place in front of the cameras that see it", stage="bundle"
+        )
+    if keep.all():
+        return observations, state
+    chosen = observations.select(keep)
+    view_places = find_ids(chosen.view_ids, observations.view_ids, "view")
+    point_places = find_ids(chosen.point_ids, observations.point_ids, "point")
+    return chosen, replace(
+        state,
+        rotations=state.rotations[view_places],
+        translations_mm=state.translations_mm[view_places],
+        points_world_mm=state.points_world_mm[point_places],
+    )
+
+
+def _mend_depth(
+    observations: Observations, state: BundleState, pixel_size_mm: float
+) -> BundleState:
+    """Take alpha and beta from the observations if that fits better than those of the start."""
+    state = state.with_focus(None)
+    layout = Layout(Problem(observations, pixel_size_mm, state))
+    refitted = refit_depth(observations, state)
+    before, after = (
+        np.nanmedian(layout.whitened_lengths(layout.compute_residuals(each)))
+        for each in (state, refitted)
+    )
+    return refitted if after < before else state
+
+
+def _list_ids(ids: list[int]) -> str:
+    words = ", ".join(str(number) for number in ids[:10])
+    return words + (", ..." if len(ids) > 10 else "")
+
+
+def _known_points(
+    distances: Distances | None, observations: Observations, notes: list[str]
+) -> Distances | None:
+    """Leave out distances between points that are not there."""
+    if distances is None:
+        return None
+    there = np.isin(distances.point_ids, observations.point_ids).all(axis=1)
+    if not there.any():
+        raise InputError(
+            "none of the distances is between points that are observed in registered views"
+        )
+    if there.all():
+        return distances
+    notes.append(f"{int((~there).sum())} distances are to points that are not used: left out")
+    return replace(
+        distances,
+        point_ids=distances.point_ids[there],
+        lengths_mm=distances.lengths_mm[there],
+        sigmas_mm=distances.sigmas_mm[there],
+    )
+
+
+def _make_problem(
+    observations: Observations,
+    state: BundleState,
+    pixel_size_mm: float,
+    options: AdjustOptions,
+    distances: Distances | None,
+    positions: CameraPositions | None,
+) -> Problem:
+    model = "brown" if options.distortion == "auto" else options.distortion
+    if state.distortion.name != model:
+        if model == "none":
+            state = replace(state, distortion=NoDistortion())
+        else:
+            state = replace(state, distortion=DISTORTION_MODELS[model]())
+    fixed = dict(options.fixed)
+    priors = dict(options.priors)
+    if options.distortion == "auto":
+        fixed.update(
+            {name: None for terms in _TERMS for name in terms if name not in options.priors}
+        )
+    if isinstance(options.focus_strength, Prior):
+        strength = options.focus_strength.value
+        if options.focus is not None:
+            priors["g"] = options.focus_strength
+    else:
+        strength = options.focus_strength
+        if options.focus is not None:
+            fixed["g"] = strength
+    state = state.with_focus(options.focus, strength)
+    if positions is None:
+        state = state.moved(state.cam_from_world[0])  # the world is that of the first view
+    state = _scale_state(state, observations, distances, positions)
+    problem = Problem(
+        observations,
+        pixel_size_mm,
+        state,
+        tuple(fixed),
+        priors,
+        distances,
+        positions,
+        options.focus,
+    )
+    return replace(problem, start=_apply_fixed(problem, fixed))
+
+
+def _scale_state(
+    state: BundleState,
+    observations: Observations,
+    distances: Distances | None,
+    positions: CameraPositions | None,
+) -> BundleState:
+    """Bring the start to the scale (and frame) of what is known."""
+    if positions is not None:
+        views = find_ids(positions.view_ids, observations.view_ids, "view")
+        places = state.positions_world_mm()[views]
+        target = positions.positions_world_mm
+        centered, wanted = places - places.mean(axis=0), target - target.mean(axis=0)
+        spread = float(np.sum(centered**2))
+        if spread == 0.0:
+            raise EstimationError(
+                "the camera stood still, its known positions moved: they do not belong together",
+                stage="scale",
+            )
+        u, _, vt = np.linalg.svd(wanted.T @ centered)
+        sign = np.array([1.0, 1.0, np.sign(np.linalg.det(u @ vt))])
+        rotation = (u * sign) @ vt
+        factor = float(np.sum(wanted * (centered @ rotation.T))) / spread
+        if not factor > 0.0:
+            raise EstimationError("the known camera positions do not fit the views", stage="scale")
+        state = state.scaled(factor)
+        shift = target.mean(axis=0) - rotation @ (places.mean(axis=0) * factor)
+        return state.moved(RigidTransform(rotation, shift))
+    if distances is not None:
+        ends = state.points_world_mm[
+            find_ids(distances.point_ids.ravel(), observations.point_ids, "point")
+        ].reshape(-1, 2, 3)
+        lengths = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+        good = lengths > 0.0
+        if not good.any():
+            raise EstimationError(
+                "the points between which distances are known coincide at the start", stage="scale"
+            )
+        factor = float(np.median(distances.lengths_mm[good] / lengths[good]))
+        return state.scaled(factor)
+    return state
+
+
+def _apply_fixed(problem: Problem, fixed: Mapping[str, float | None]) -> BundleState:
+    """Return the start with the held values in it."""
+    state = problem.start
+    values = {name: float(value) for name, value in fixed.items() if value is not None}
+    vector = state.as_vector()
+    for name, value in values.items():
+        if name not in LENGTHS:
+            vector[problem.names.index(name)] = value
+    state = state.with_intrinsics(vector)
+    known = {name: values[name] for name in LENGTHS if name in values}
+    for name, prior in problem.priors.items():
+        if name == "B" and problem.distances is None and problem.positions is None:
+            known.setdefault(name, prior.value)
+    if not known:
+        return state
+    s, array = problem.pixel_size_mm, state.array
+    length = array.focal_px * s
+    if "f_L" in known and "B" in known:
+        # alpha comes from the images: L^2 - L (B + f_L) + alpha B f_L = 0
+        f, b = known["f_L"], known["B"]
+        root = (b + f) ** 2 - 4.0 * array.alpha * b * f
+        if not root > 0.0:
+            raise EstimationError(
+                f"f_L = {f:g} mm and B = {b:g} mm do not fit the images (alpha = "
+                f"{array.alpha:.4g})",
+                stage="scale",
+            )
+        length = 0.5 * (b + f + np.sqrt(root))
+    elif "b_L0" in known and "B" in known:
+        length = known["b_L0"] + known["B"]
+    if "B" in known:
+        b = known["B"]
+    elif "b_L0" in known:
+        b = length - known["b_L0"]
+    else:
+        b = array.to_physical(s).array_to_sensor_mm
+    beta = length**2 / b - length
+    state = state.scaled(beta / array.beta_mm)
+    array = replace(state.array, focal_px=length / s)
+    physical = array.to_physical(s)
+    physical = PhysicalParameters(
+        known.get("f_L", physical.focal_length_mm),
+        known.get("b_L0", physical.lens_to_array_mm),
+        b,
+        array.principal_x_px,
+        array.principal_y_px,
+    )
+    return replace(state, array=physical.to_pinhole_array(s))
+
+
+# Solves
+
+
+class _Run:
+    """The solves of one adjustment, and their record."""
+
+    def __init__(
+        self, options: AdjustOptions, on_iteration: Callable[[str, Iteration], None] | None
+    ) -> None:
+        self.options = options
+        self.on_iteration = on_iteration
+        self.stages: list[Stage] = []
+        self.last: SolverSummary
+
+    def solve_once(
+        self, name: str, problem: Problem, layout: Layout, noise: float, tolerance: float = 1e-8
+    ) -> BundleState:
+        """Solve and record."""
+        options = SolverOptions(
+            loss=self.options.loss,
+            noise=noise,
+            max_iterations=self.options.max_iterations,
+            cost_tolerance=tolerance,
+        )
+        tell = self.on_iteration
+        state, self.last = solve(
+            problem,
+            options,
+            layout=layout,
+            on_iteration=None if tell is None else lambda iteration: tell(name, iteration),
+        )
+        self.stages.append(
+            Stage(
+                name,
+                len(self.last.iterations),
+                self.last.reason,
+                sum(iteration.seconds for iteration in self.last.iterations),
+            )
+        )
+        return state
+
+    def settle_shape(self, problem: Problem) -> _Stage:
+        """Settle without distances and positions first, then with them.
+
+        The scale is a gauge: far from the solution, stiff lengths only stand in the way.
+        """
+        distances, positions = problem.distances, problem.positions
+        if distances is None and positions is None:
+            return self.settle("adjustment", problem)
+        loose = replace(problem, distances=None, positions=None)
+        stage = self.settle("shape", loose)
+        state = _scale_state(stage.state, problem.observations, distances, positions)
+        problem = replace(problem, start=state, active=stage.problem.active)
+        return self.settle("adjustment", problem, stage.noise)
+
+    def settle(self, name: str, problem: Problem, noise: float | None = None) -> _Stage:
+        """Solve until the noise and the set of outliers do not change."""
+        layout = Layout(problem)
+        state = problem.start
+        tolerance = 1e-8
+        if noise is None:
+            # Far from the solution: the median, and the first solve only has to come near.
+            noise, tolerance = _estimate_noise(layout, state, "huber"), 1e-3
+        for _ in range(8):
+            state = self.solve_once(name, problem, layout, noise, tolerance)
+            rough, tolerance = tolerance > 1e-8, 1e-8
+            lengths = layout.whitened_lengths(layout.compute_residuals(state))
+            found = _estimate_noise(layout, state, self.options.loss)
+            active = problem.active_mask
+            if self.options.reject_sigmas is not None:
+                active = lengths <= self.options.reject_sigmas * found
+                active = _keep_points(layout, active)
+            changed = int((active != problem.active_mask).sum())
+            settled = abs(found - noise) < 0.02 * noise and changed < 1e-3 * len(active) + 1
+            settled = settled and not rough
+            noise = found
+            problem = replace(problem, start=state, active=read_only(active))
+            if settled:
+                break
+            layout = Layout(problem)
+        else:
+            layout = Layout(problem)
+        loss = SolverOptions(loss=self.options.loss, noise=noise).make_loss()
+        return _Stage(state, problem, layout, noise, layout.compute_cost(state, loss))
+
+
+def _keep_points(layout: Layout, active: BoolArray) -> BoolArray:
+    """Use all observations of a point that would be left with fewer than two."""
+    index = layout.problem.observations.point_indices
+    counts = np.bincount(index[active], minlength=layout.n_points)
+    kept: BoolArray = active | (counts[index] < 2)
+    return kept
+
+
+def _estimate_noise(layout: Layout, state: BundleState, loss: str) -> float:
+    """Return the factor on the sigmas: from the rms without a robust loss, else from the median."""
+    lengths = layout.whitened_lengths(layout.compute_residuals(state))[layout.active]
+    equations = 2 * len(lengths)
+    correction = np.sqrt(equations / max(equations - count_parameters(layout, layout.active), 1))
+    if loss == "none":
+        noise = np.sqrt(np.mean(lengths**2) / 2.0) * correction
+    else:
+        noise = np.median(lengths) / _RAYLEIGH_MEDIAN * correction
+    return max(float(noise), _LEAST_NOISE)
+
+
+def _inflation(stage: _Stage, options: AdjustOptions, residuals: FloatArray) -> float:
+    """Return the variance of the robust estimate over that of least squares with the same noise.
+
+    E[psi^2] / E[psi']^2 over the residuals found; 1.05 for Huber and normal noise.
+    """
+    layout = stage.layout
+    lengths = layout.whitened_lengths(residuals)[layout.active] / stage.noise
+    s = lengths**2
+    loss = SolverOptions(loss=options.loss).make_loss()
+    limit = loss.scale**2
+    weight, second = np.ones_like(s), np.zeros_like(s)
+    if loss.name == "huber":
+        far = s > limit
+        weight[far] = loss.scale / lengths[far]
+        second[far] = -0.5 * weight[far] / s[far]
+    elif loss.name == "cauchy":
+        weight = 1.0 / (1.0 + s / limit)
+        second = -(weight**2) / limit
+    equations = 2 * len(s)
+    correction = equations / max(equations - count_parameters(layout, layout.active), 1)
+    top = 0.5 * float(np.mean(weight**2 * s)) * correction
+    value = top / float(np.mean(weight + second * s)) ** 2
+    return max(value, (_LEAST_NOISE / stage.noise) ** 2)
+
+
+def _choose_terms(run: _Run, stage: _Stage) -> _Stage:
+    """Free Brown's terms one after the other, each if it lowers the cost by more than it costs.
+
+    A term pays if it lowers the Bayesian information criterion: twice the fall of the cost exceeds
+    ln(number of equations) for each coefficient.
+    """
+    assert isinstance(stage.state.distortion, BrownDistortion)
+    price = float(np.log(2 * max(int(stage.problem.active_mask.sum()), 1)))
+    stopped = False
+    for terms in _TERMS:
+        radial = terms[0].startswith("k")
+        if any(name in run.options.fixed for name in terms) or (radial and stopped):
+            continue
+        fixed = tuple(name for name in stage.problem.fixed if name not in terms)
+        problem = replace(stage.problem, fixed=fixed, start=stage.state)
+        layout = Layout(problem)
+        state = run.solve_once(f"with {', '.join(terms)}", problem, layout, stage.noise)
+        if 2.0 * (stage.cost - run.last.final_cost) > price * len(terms):
+            stage = _Stage(state, problem, layout, stage.noise, run.last.final_cost)
+        elif radial:
+            stopped = True
+    problem = replace(stage.problem, start=stage.state)
+    if not stage.state.distortion.parameters.any():
+        # none pays: the model without distortion
+        plain = replace(stage.state, distortion=NoDistortion())
+        names = BrownDistortion.parameter_names()
+        fixed = tuple(name for name in problem.fixed if name not in names)
+        problem = replace(problem, start=plain, fixed=fixed)
+    return run.settle("last", problem, stage.noise)
+
+
+def _check_worth(covariance: Covariance, state: BundleState, reasons: list[str]) -> None:
+    """Raise EstimationError if F or alpha is hardly determined at all."""
+    sigmas = covariance.sigmas()
+    relative = sigmas["F"] / state.array.focal_px
+    if relative > 0.1:
+        why = "; ".join(reasons) or "record more views, turned and from other distances"
+        raise EstimationError(
+            f"the observations do not determine the camera: F is known to {100 * relative:.0f} % "
+            f"only: {why}",
+            stage="bundle",
+            evidence={"sigma_F_px": sigmas["F"], "F_px": state.array.focal_px},
+        )
+
+
+def _check_known_optics(run: _Run, stage: _Stage) -> list[str]:
+    """Ask whether the images agree with a known f_L and B: with f_L free, what would it be?"""
+    problem = stage.problem
+    if not {"f_L", "B"} <= set(problem.fixed) or problem.distances is not None:
+        return []
+    fixed = tuple(name for name in problem.fixed if name != "f_L")
+    freed = replace(problem, fixed=fixed, start=stage.state)
+    layout = Layout(freed)
+    state = run.solve_once("with f_L free", freed, layout, stage.noise)
+    covariance = compute_covariance(layout, state, stage.noise)
+    value = state.array.to_physical(problem.pixel_size_mm).focal_length_mm
+    sigma = covariance.sigmas()["f_L"]
+    assumed = stage.state.array.to_physical(problem.pixel_size_mm).focal_length_mm
+    pull = abs(value - assumed) / max(sigma, 1e-300)
+    verdict = "they fit" if pull < 4.0 else "the assumed f_L and B do not fit these images"
+    return [
+        f"with f_L free it would be {value:.5g} +- {sigma:.2g} mm, {pull:.1f} sigma from the "
+        f"assumed {assumed:.5g}: {verdict}"
+    ]

@@ -1,0 +1,240 @@
+"""How well everything is known: covariances, and in words what is known badly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from lifcal.arrays import FloatArray, read_only
+from lifcal.bundle.linear import Layout, Loss, ReducedSystem
+from lifcal.bundle.problem import BundleState
+from lifcal.camera import PHYSICAL_PARAMETERS
+from lifcal.errors import EstimationError
+
+
+@dataclass(frozen=True, eq=False)
+class Covariance:
+    """Covariance of the unknowns, by the estimated noise.
+
+    Poses and points are relative to the first view (or, with known camera positions, in their
+    frame). Held parameters have zeros.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the intrinsics in the pinhole-array form.
+    array : (n, n) float64
+    physical_names : tuple of str
+    physical : (n, n) float64
+    poses : (n_views, 6, 6) float64 or None
+        By the step of `RigidTransform.step`: rad and mm.
+    points : (n_points, 3, 3) float64 or None
+        In mm^2.
+    """
+
+    names: tuple[str, ...]
+    array: FloatArray
+    physical_names: tuple[str, ...]
+    physical: FloatArray
+    poses: FloatArray | None = None
+    points: FloatArray | None = None
+
+    def sigmas(self) -> dict[str, float]:
+        """Return the standard deviation of every intrinsic parameter, of both forms."""
+        found = dict(zip(self.names, np.sqrt(np.diag(self.array)).tolist(), strict=True))
+        physical = np.sqrt(np.diag(self.physical)).tolist()
+        found.update(zip(self.physical_names, physical, strict=True))
+        return found
+
+    def correlation(self, first: str, second: str) -> float:
+        """Return the correlation of two parameters of one form; 0 if one is held."""
+        names, matrix = self.names, self.array
+        if first not in names or second not in names:
+            names, matrix = self.physical_names, self.physical
+        i, j = names.index(first), names.index(second)
+        scale = float(np.sqrt(matrix[i, i] * matrix[j, j]))
+        return float(matrix[i, j]) / scale if scale > 0.0 else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return sigmas and correlations for JSON."""
+        sigma = np.sqrt(np.diag(self.physical))
+        scale = np.where(sigma > 0.0, sigma, 1.0)
+        return {
+            "sigmas": self.sigmas(),
+            "correlation": {
+                "parameters": list(self.physical_names),
+                "matrix": (self.physical / scale[:, None] / scale).tolist(),
+            },
+        }
+
+
+def compute_covariance(
+    layout: Layout,
+    state: BundleState,
+    noise: float,
+    *,
+    inflation: float = 1.0,
+    poses: bool = False,
+    points: bool = False,
+) -> Covariance:
+    """Return the covariance at a solution.
+
+    Parameters
+    ----------
+    layout : Layout
+    state : BundleState
+        The solution.
+    noise : float
+        Factor on the observations' standard deviations.
+    inflation : float
+        Factor on the variance of the observations, for the efficiency of a robust loss.
+    poses, points : bool
+        Whether those are wanted too.
+
+    Raises
+    ------
+    EstimationError
+        If the observations do not determine all unknowns.
+    """
+    loss = Loss("none", 1.0, noise * float(np.sqrt(inflation)))
+    system = layout.linearize(state, loss).reduce(0.0)
+    if system.failed:
+        raise EstimationError(
+            f"{system.failed} points are not determined: they need two micro images or two views",
+            stage="covariance",
+            evidence={"points": system.failed},
+        )
+    free = np.flatnonzero(layout.determined)
+    inverse = _invert(system.dense()[np.ix_(free, free)])
+    if inverse is None:
+        raise EstimationError(
+            "the normal matrix is singular: the observations do not determine all unknowns",
+            stage="covariance",
+        )
+    whole = np.zeros((layout.size, layout.size))
+    whole[np.ix_(free, free)] = inverse
+    part = layout.theta_part
+    theta = system.change @ whole[part, part] @ system.change.T
+    theta = (theta + theta.T) / 2.0
+    problem = layout.problem
+    if problem.uses_physical:
+        physical = whole[part, part]  # as it is: what is held stays exactly zero
+    else:
+        conversion = np.eye(len(theta))
+        conversion[:5, :5] = state.array.physical_jacobian(problem.pixel_size_mm)
+        physical = conversion @ theta @ conversion.T
+    names = problem.names
+    blocks = None
+    if poses:
+        places = 6 * np.arange(layout.n_views)[:, None] + np.arange(6)
+        blocks = whole[places[:, :, None], places[:, None, :]]
+    return Covariance(
+        names,
+        read_only(theta),
+        (*PHYSICAL_PARAMETERS, *names[5:]),
+        read_only((physical + physical.T) / 2.0),
+        blocks,
+        _point_covariances(system, whole) if points else None,
+    )
+
+
+def _point_covariances(system: ReducedSystem, whole: FloatArray) -> FloatArray:
+    """Return V^-1 + V^-1 W S^-1 W^T V^-1 for eliminated points, the block of S^-1 for kept ones."""
+    layout = system.layout
+    out = np.empty((layout.n_points, 3, 3))
+    part = np.arange(layout.theta_part.start, layout.theta_part.stop)
+    # the intrinsics of `point_half` are in the array form, those of `whole` are stepped
+    intrinsics = system.point_half[:, :, :-1] @ system.change
+    for point in range(layout.n_points):
+        if layout.kept[point]:
+            continue
+        first, last = layout.point_pairs[point], layout.point_pairs[point + 1]
+        views = layout.pairs[1][first:last]
+        places = np.concatenate([(6 * views[:, None] + np.arange(6)).ravel(), part])
+        poses = system.pair_half[18 * first : 18 * last].reshape(3, -1)
+        half = np.concatenate([poses, intrinsics[point]], axis=1)  # L^-1 W
+        inner = np.eye(3) + half @ whole[np.ix_(places, places)] @ half.T
+        root = linalg.solve_triangular(system.factors[point], np.eye(3), lower=True)
+        out[point] = root.T @ inner @ root
+    for i, point in enumerate(layout.kept_points):
+        places = layout.n_poses + 3 * i + np.arange(3)
+        out[point] = whole[np.ix_(places, places)]
+    return out
+
+
+def _invert(matrix: FloatArray) -> FloatArray | None:
+    """Invert with the diagonal scaled to one; None where it is not safely positive definite."""
+    diagonal = np.diag(matrix)
+    if not (diagonal > 0.0).all():
+        return None
+    scale = 1.0 / np.sqrt(diagonal)
+    try:
+        factor = linalg.cho_factor(matrix * scale[:, None] * scale, lower=True)
+    except (linalg.LinAlgError, ValueError):
+        return None
+    if np.diag(factor[0]).min() < 1e-7:
+        return None
+    inverse: FloatArray = linalg.cho_solve(factor, np.eye(len(matrix)))
+    return inverse * scale[:, None] * scale
+
+
+# In words
+
+_HELP = {
+    frozenset(("f_L", "b_L0")): "views at another distance would help",
+    frozenset(("F", "alpha")): "views at another distance, or turned about the optical axis, "
+    "would help",
+    frozenset(("alpha", "beta")): "points over a wider range of depths would help",
+    frozenset(("B", "g")): "the focus strength is not told from B: give it a prior",
+    frozenset(("alpha", "g")): "the focus strength is not told from alpha: give it a prior",
+    frozenset(("beta", "g")): "the focus strength is not told from beta: give it a prior",
+}
+_WEAK = {"f_L": 0.01, "b_L0": 0.01, "B": 0.02, "F": 0.01}
+"""Relative standard deviation from which a parameter is called weak."""
+
+_WEAK_CENTER_PX = 10.0
+_HIGH_CORRELATION = 0.99
+
+
+def describe_weakness(
+    covariance: Covariance, state: BundleState, pixel_size_mm: float, *, metric: bool = True
+) -> list[str]:
+    """Return sentences on what is known badly and what would help."""
+    sigmas = covariance.sigmas()
+    values = dict(
+        zip(PHYSICAL_PARAMETERS, state.array.to_physical(pixel_size_mm).as_vector(), strict=True)
+    )
+    values["F"] = state.array.focal_px
+    found = []
+    lengths = ("f_L", "b_L0", "B") if metric else ()  # without a scale they mean nothing
+    for name, limit in _WEAK.items():
+        if name != "F" and name not in lengths:
+            continue
+        relative = sigmas[name] / abs(values[name])
+        if relative > limit:
+            found.append(
+                f"{name} is known to {100.0 * relative:.1f} % only: more views, turned about the "
+                "optical axis and from other distances, would help"
+            )
+    if max(sigmas["c_x"], sigmas["c_y"]) > _WEAK_CENTER_PX:
+        found.append(
+            f"the principal point is known to {max(sigmas['c_x'], sigmas['c_y']):.0f} px only: "
+            "views turned about the optical axis (portrait and landscape) would help"
+        )
+    names = [*(lengths or ("F", "alpha")), "c_x", "c_y", *covariance.names[5:]]
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            value = covariance.correlation(first, second)
+            if abs(value) > _HIGH_CORRELATION and not _alike(first, second):
+                advice = _HELP.get(frozenset((first, second)))
+                tail = f"; {advice}" if advice else ""
+                found.append(f"{first} and {second} are correlated {value:.3f}{tail}")
+    return found
+
+
+def _alike(first: str, second: str) -> bool:
+    """Radial terms always are, and so are focal planes: it says nothing."""
+    return first[0] == second[0] and first[0] in "ki"

@@ -1,0 +1,105 @@
+"""What an adjustment writes: camera.json, poses.txt, points.ply, summary.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lifcal.arrays import FloatArray
+from lifcal.bundle.adjustment import Adjustment
+from lifcal.camera import write_camera
+from lifcal.files import write_json, write_text
+from lifcal.geometry import Trajectory, write_tum
+
+FILES = ("camera.json", "poses.txt", "points.ply", "summary.json")
+
+
+def write_adjustment(folder: str | Path, adjustment: Adjustment) -> dict[str, Path]:
+    """Write the four files, each whole or not at all; return where they are.
+
+    Poses (camera to world; the timestamp is the view's id) and points are in metres, or without a
+    scale in thousandths of its arbitrary unit.
+    """
+    folder = Path(folder)
+    paths = {name: folder / name for name in FILES}
+    summary = adjustment.summary
+    write_camera(
+        paths["camera.json"],
+        adjustment.camera,
+        {
+            "adjustment": {
+                "observations": summary.n_used,
+                "views": summary.n_views,
+                "points": summary.n_points,
+                "rms_px": summary.rms_px,
+            }
+        },
+    )
+    observations = adjustment.problem.observations
+    poses = tuple(pose.inverse() for pose in adjustment.cam_from_world)
+    write_tum(paths["poses.txt"], Trajectory(observations.view_ids.astype(np.float64), poses))
+    write_points(paths["points.ply"], adjustment.state.points_world_mm)
+    write_json(paths["summary.json"], summary_to_dict(adjustment))
+    return paths
+
+
+def write_points(path: Path, points_world_mm: FloatArray) -> None:
+    """Write points as PLY text, in metres."""
+    header = [
+        "ply",
+        "format ascii 1.0",
+        "comment world frame, metres",
+        f"element vertex {len(points_world_mm)}",
+        "property double x",
+        "property double y",
+        "property double z",
+        "end_header",
+    ]
+    rows = [f"{x:.9f} {y:.9f} {z:.9f}" for x, y, z in (points_world_mm / 1000.0).tolist()]
+    write_text(path, "\n".join([*header, *rows]) + "\n")
+
+
+def summary_to_dict(adjustment: Adjustment) -> dict[str, Any]:
+    """Return what summary.json holds."""
+    problem, state = adjustment.problem, adjustment.state
+    physical = adjustment.camera.parameters
+    focus: dict[str, Any] | None = None
+    if problem.focus is not None:
+        focus = {
+            **problem.focus.as_dict(),
+            "strength": state.focus_strength,
+            "estimated_focal_planes": state.focal_planes.tolist(),
+        }
+    distances: list[dict[str, float]] = []
+    if problem.distances is not None:
+        ends = state.points_world_mm[problem.distance_points]
+        found = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+        known = problem.distances
+        distances = [
+            {"point1": int(i), "point2": int(j), "mm": mm, "sigma": sigma, "found_mm": value}
+            for (i, j), mm, sigma, value in zip(
+                known.point_ids.tolist(),
+                known.lengths_mm.tolist(),
+                known.sigmas_mm.tolist(),
+                found.tolist(),
+                strict=True,
+            )
+        ]
+    sigmas = adjustment.covariance.sigmas()
+    values = {
+        "f_L": physical.focal_length_mm,
+        "b_L0": physical.lens_to_array_mm,
+        "B": physical.array_to_sensor_mm,
+        **dict(zip(problem.names, state.as_vector().tolist(), strict=True)),
+    }
+    return {
+        **adjustment.summary.as_dict(),
+        "parameters": {
+            name: {"value": value, "sigma": sigmas[name]} for name, value in values.items()
+        },
+        "covariance": adjustment.covariance.as_dict(),
+        "focus": focus,
+        "distances": distances,
+    }

@@ -1,0 +1,704 @@
+"""The linear algebra of one iteration: normal matrices, Schur elimination, the reduced system.
+
+The reduced system has the poses (six each), the points that take part in distances (three each,
+because distances couple points and forbid their elimination), and the intrinsics, in this order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg, sparse
+from scipy.sparse.linalg import splu
+
+from lifcal.arrays import BoolArray, FloatArray, IntArray
+from lifcal.bundle import _kernels
+from lifcal.bundle.focus import NO_FOCUS
+from lifcal.bundle.problem import LENGTHS, BundleState, Problem
+
+N_CHUNKS = 64
+"""Into which sums over points are split. A constant, so that results do not depend on threads."""
+
+LOSSES = {
+    "none": _kernels.LOSS_NONE,
+    "huber": _kernels.LOSS_HUBER,
+    "cauchy": _kernels.LOSS_CAUCHY,
+}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A robust loss on the length of a whitened residual.
+
+    Parameters
+    ----------
+    name : 'none', 'huber' or 'cauchy'
+    scale : float
+        Where it begins to bend, in standard deviations.
+    noise : float
+        Factor on the observations' standard deviations.
+    bends : bool
+        Whether the normal matrix has the loss' second derivative: fast at the end, slow far away.
+    """
+
+    name: str = "none"
+    scale: float = 1.0
+    noise: float = 1.0
+    bends: bool = False
+
+    def packed(self) -> tuple[int, float, float, bool]:
+        """What the kernels take."""
+        return LOSSES[self.name], float(self.scale), 1.0 / self.noise, self.bends
+
+
+class Layout:
+    """What of a problem does not change while it is solved, as the kernels take it."""
+
+    def __init__(self, problem: Problem) -> None:
+        observations = problem.observations
+        self.problem = problem
+        self.n_views = len(observations.view_ids)
+        self.n_points = len(observations.point_ids)
+        self.n_theta = len(problem.names)
+        self.centers, center_index = observations.centers
+        self.pairs = observations.pairs
+        self.obs = (center_index, observations.points_raw_px, observations.lens_types)
+        self.whitening = whiten(observations.covariances_px2)
+        self.active = problem.active_mask
+        self.focus = NO_FOCUS if problem.focus is None else problem.focus.packed()
+
+        pair_points, _, pair_obs = self.pairs
+        counts = np.bincount(pair_points, minlength=self.n_points)
+        self.point_pairs = np.concatenate([[0], np.cumsum(counts)])
+        point_obs = pair_obs[self.point_pairs]
+        targets = np.linspace(0, len(observations), N_CHUNKS + 1)
+        self.chunk_points = np.searchsorted(point_obs, targets)
+        self.chunk_points[-1] = self.n_points
+        self.chunk_pairs = self.point_pairs[self.chunk_points]
+
+        self.block_rows, self.block_columns, self.row_slots = self._find_blocks()
+
+        self.kept_points = np.unique(problem.distance_points)
+        self.kept = np.zeros(self.n_points, np.bool_)
+        self.kept[self.kept_points] = True
+        self.n_poses = 6 * self.n_views
+        self.n_kept = 3 * len(self.kept_points)
+        self.size = self.n_poses + self.n_kept + self.n_theta
+        # Steps are taken with all poses free: holding one bends the way to the solution, and the
+        # damping is enough to keep the world where it is. Covariances need a frame: the first pose.
+        self.free = np.ones(self.size, np.bool_)
+        self.free[self.n_poses + self.n_kept :] = problem.free
+        self.determined = self.free.copy()
+        if problem.holds_first_pose:
+            self.determined[:6] = False
+        self._buffers: dict[str, FloatArray] = {}
+
+    def buffer(self, name: str, *shape: int) -> FloatArray:
+        """Return an array that the next caller of the same name gets again.
+
+        Large arrays are asked for once: fresh memory costs more time than the sums in it.
+        """
+        if name not in self._buffers:
+            self._buffers[name] = np.empty(shape)
+        return self._buffers[name]
+
+    def _find_blocks(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Find the pairs of views that share a point: rows, columns and slots of the blocks."""
+        pair_points, pair_views, _ = self.pairs
+        seen = sparse.csr_matrix(
+            (np.ones(len(pair_points), np.int32), (pair_views, pair_points)),
+            shape=(self.n_views, self.n_points),
+        )
+        shared = sparse.triu(seen @ seen.T, format="csr")
+        shared.sort_indices()
+        coordinates = shared.tocoo()
+        rows = coordinates.row.astype(np.int64)
+        columns = coordinates.col.astype(np.int64)
+        slots = np.full((self.n_views, self.n_views), -1, np.int64)
+        slots[rows, columns] = np.arange(len(rows))
+        return rows, columns, slots
+
+    @property
+    def theta_part(self) -> slice:
+        """Of the reduced system: the intrinsics."""
+        return slice(self.n_poses + self.n_kept, self.size)
+
+    def undistort_centers(self, state: BundleState) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the undistorted centers and their derivatives by c and by the distortion."""
+        from lifcal.camera._kernels import undistort_centers_with_jacobian
+
+        n_k = len(state.distortion.parameters)
+        out = np.empty_like(self.centers)
+        by_c = np.empty((len(out), 2, 2))
+        by_k = np.empty((len(out), 2, n_k))
+        undistort_centers_with_jacobian(
+            state.distortion.model_id,
+            state.distortion.parameters,
+            state.distortion.fold_radius_px,
+            state.array.principal_x_px,
+            state.array.principal_y_px,
+            self.centers,
+            out,
+            by_c,
+            by_k,
+        )
+        return out, by_c, by_k
+
+    def _head(self, state: BundleState) -> tuple[Any, ...]:
+        return (
+            state.as_vector(),
+            state.distortion.model_id,
+            state.distortion.parameters,
+            state.rotations,
+            state.translations_mm,
+            state.points_world_mm,
+            self.pairs,
+            self.obs,
+        )
+
+    def compute_residuals(self, state: BundleState) -> FloatArray:
+        """Return seen minus measured, (n_obs, 2), px, of all observations, active or not."""
+        centers, _, _ = self.undistort_centers(state)
+        out = np.empty((len(self.obs[1]), 2))
+        _kernels.compute_residuals(*self._head(state), centers, self.focus, out)
+        return out
+
+    def whitened_lengths(self, residuals_px: FloatArray) -> FloatArray:
+        """Return the length of each residual in its standard deviations, (n_obs,)."""
+        w = self.whitening
+        return np.hypot(
+            w[:, 0] * residuals_px[:, 0] + w[:, 1] * residuals_px[:, 1],
+            w[:, 2] * residuals_px[:, 1],
+        )
+
+    def compute_rows(self, state: BundleState) -> FloatArray:
+        """Return each observation's derivative by X_C and the intrinsics, (n_obs, 2, 3 + n)."""
+        centers, by_c, by_k = self.undistort_centers(state)
+        rows = np.empty((len(self.obs[1]), 2, 3 + self.n_theta))
+        _kernels.compute_rows(*self._head(state), centers, by_c, by_k, self.focus, rows)
+        return rows
+
+    def compute_cost(self, state: BundleState, loss: Loss) -> float:
+        """Return the cost along the value path; NaN where a point has no projection."""
+        centers, _, _ = self.undistort_centers(state)
+        cost = _kernels.compute_cost(
+            *self._head(state),
+            self.whitening,
+            self.active,
+            centers,
+            self.focus,
+            loss.packed(),
+            self.chunk_pairs,
+        )
+        _, residuals = extra_rows(self, state)
+        return float(cost) + 0.5 * float(residuals @ residuals)
+
+    def linearize(self, state: BundleState, loss: Loss) -> Linearization:
+        """Return cost, gradient and normal matrices, which hold until the next call."""
+        centers, by_c, by_k = self.undistort_centers(state)
+        pair_normal = self.buffer("pair_normal", len(self.pairs[0]), 3, 4 + self.n_theta)
+        chunk_normal = np.empty((N_CHUNKS, self.n_theta, self.n_theta + 1))
+        cost = _kernels.linearize(
+            *self._head(state),
+            self.whitening,
+            self.active,
+            centers,
+            by_c,
+            by_k,
+            self.focus,
+            loss.packed(),
+            self.chunk_pairs,
+            pair_normal,
+            chunk_normal,
+        )
+        jacobian, residuals = extra_rows(self, state)
+        total = chunk_normal.sum(axis=0)  # in order: the first axis is added one by one
+        point_normal = self.buffer("point_normal", self.n_points, 3, 4 + self.n_theta)
+        _kernels.sum_points(
+            state.rotations, self.pairs[1], self.point_pairs, pair_normal, point_normal
+        )
+        return Linearization(
+            layout=self,
+            state=state,
+            cost=float(cost) + 0.5 * float(residuals @ residuals),
+            pair_normal=pair_normal,
+            point_normal=point_normal,
+            theta_normal=_mirror(total[:, :-1]),
+            theta_gradient=total[:, -1].copy(),
+            extra_jacobian=jacobian,
+            extra_residuals=residuals,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A step of all unknowns, and what the linear model expects of it."""
+
+    intrinsics: FloatArray
+    poses: FloatArray
+    points: FloatArray
+    predicted: float
+    """By how much the cost should fall."""
+    largest: float
+    """Largest component, in standard deviations that it would have if it were alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Linearization:
+    """The problem around a state."""
+
+    layout: Layout
+    state: BundleState
+    cost: float
+    pair_normal: FloatArray
+    point_normal: FloatArray
+    theta_normal: FloatArray
+    theta_gradient: FloatArray
+    extra_jacobian: sparse.csr_matrix
+    extra_residuals: FloatArray
+
+    def reduce(self, damping: float) -> ReducedSystem:
+        """Eliminate the points; the diagonal is multiplied by 1 + damping.
+
+        The result holds until the next call.
+        """
+        layout, state = self.layout, self.state
+        pair_points, pair_views, _ = layout.pairs
+        n_pairs, n_theta = len(pair_points), layout.n_theta
+        factors = layout.buffer("factors", layout.n_points, 3, 3)
+        pair_half = layout.buffer("pair_half", 18 * n_pairs)
+        point_half = layout.buffer("point_half", layout.n_points, 3, n_theta + 1)
+        chunk_out = np.empty((N_CHUNKS, n_theta, n_theta + 1))
+        failed = _kernels.eliminate_points(
+            state.rotations,
+            state.translations_mm,
+            state.points_world_mm,
+            pair_views,
+            layout.point_pairs,
+            layout.kept,
+            self.pair_normal,
+            self.point_normal,
+            damping,
+            layout.chunk_points,
+            factors,
+            pair_half,
+            point_half,
+            chunk_out,
+        )
+        blocks = layout.buffer("blocks", len(layout.block_rows), 6, 6)
+        borders = np.empty((layout.n_views, 6, n_theta + 1))
+        diagonals = np.empty((layout.n_views, 6))
+        gradients = np.empty((layout.n_views, 6))
+        _kernels.reduce_views(
+            state.rotations,
+            state.translations_mm,
+            state.points_world_mm,
+            pair_views,
+            layout.point_pairs,
+            self.pair_normal,
+            pair_half,
+            point_half,
+            layout.row_slots,
+            blocks,
+            borders,
+            diagonals,
+            gradients,
+        )
+        eliminated = chunk_out.sum(axis=0)
+        theta_block = self.theta_normal - _mirror(eliminated[:, :-1])
+        theta_rhs = self.theta_gradient - eliminated[:, -1]
+
+        # From here on in the coordinates of the steps, with the rows of the scale and the priors.
+        change = layout.problem.step_jacobian(state)
+        whole = sparse.block_diag(
+            [sparse.eye(layout.n_poses + layout.n_kept), change], format="csr"
+        )
+        extra = self.extra_jacobian @ whole
+        extra_normal = (extra.T @ extra).tocsr()
+        extra_gradient = np.asarray(extra.T @ self.extra_residuals)
+
+        kept = _kept_blocks(self)
+        gradient = np.concatenate(
+            [gradients.ravel(), kept.gradient, change.T @ self.theta_gradient]
+        )
+        gradient += extra_gradient
+        diagonal = np.concatenate(
+            [diagonals.ravel(), kept.diagonal, np.diag(change.T @ self.theta_normal @ change)]
+        )
+        diagonal += extra_normal.diagonal()
+        reduced_gradient = np.concatenate(
+            [borders[:, :, -1].ravel(), kept.gradient, change.T @ theta_rhs]
+        )
+        reduced_gradient += extra_gradient
+        border = np.concatenate([borders[:, :, :-1].reshape(-1, n_theta), kept.border])
+        return ReducedSystem(
+            linearization=self,
+            damping=damping,
+            failed=int(failed),
+            factors=factors,
+            pair_half=pair_half,
+            point_half=point_half,
+            blocks=blocks,
+            kept=kept,
+            border=border @ change,
+            theta_block=change.T @ theta_block @ change,
+            extra_normal=extra_normal,
+            gradient=gradient,
+            reduced_gradient=reduced_gradient,
+            diagonal=diagonal,
+            change=change,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """Blocks of the points that are not eliminated."""
+
+    matrix: sparse.csr_matrix
+    """Upper triangle of (poses, kept points) that they add to."""
+    border: FloatArray
+    diagonal: FloatArray
+    gradient: FloatArray
+
+
+def _kept_blocks(linearization: Linearization) -> _Kept:
+    layout, state = linearization.layout, linearization.state
+    size = layout.n_poses + layout.n_kept
+    chosen = layout.kept_points
+    if len(chosen) == 0:
+        empty = np.zeros(0)
+        return _Kept(sparse.csr_matrix((size, size)), np.zeros((0, layout.n_theta)), empty, empty)
+    point_normal = linearization.point_normal[chosen]
+    place = np.full(layout.n_points, -1, np.int64)
+    place[chosen] = np.arange(len(chosen))
+    pair_points, pair_views, _ = layout.pairs
+    pairs = np.flatnonzero(layout.kept[pair_points])
+    views, points = pair_views[pairs], pair_points[pairs]
+    rotations = state.rotations[views]
+    x_cam = (
+        np.einsum("pij,pj->pi", rotations, state.points_world_mm[points])
+        + state.translations_mm[views]
+    )
+    to_pose = np.zeros((len(pairs), 3, 6))
+    to_pose[:, [0, 1, 2], [3, 4, 5]] = 1.0
+    to_pose[:, 0, 1], to_pose[:, 0, 2] = x_cam[:, 2], -x_cam[:, 1]
+    to_pose[:, 1, 0], to_pose[:, 1, 2] = -x_cam[:, 2], x_cam[:, 0]
+    to_pose[:, 2, 0], to_pose[:, 2, 1] = x_cam[:, 1], -x_cam[:, 0]
+    normal = linearization.pair_normal[pairs][:, :, :3]
+    coupling = np.transpose(to_pose, (0, 2, 1)) @ normal @ rotations  # (n, 6, 3)
+    rows = (6 * views)[:, None, None] + np.arange(6)[None, :, None]
+    columns = layout.n_poses + (3 * place[points])[:, None, None] + np.arange(3)[None, None, :]
+    rows, columns = (np.broadcast_to(index, coupling.shape) for index in (rows, columns))
+    own = point_normal[:, :, :3]
+    base = layout.n_poses + 3 * np.arange(len(chosen))[:, None, None]
+    own_rows = np.broadcast_to(base + np.arange(3)[None, :, None], own.shape)
+    own_columns = np.broadcast_to(base + np.arange(3)[None, None, :], own.shape)
+    upper = own_rows <= own_columns
+    matrix = sparse.csr_matrix(
+        (
+            np.concatenate([coupling.ravel(), own[upper]]),
+            (
+                np.concatenate([rows.ravel(), own_rows[upper]]),
+                np.concatenate([columns.ravel(), own_columns[upper]]),
+            ),
+        ),
+        shape=(size, size),
+    )
+    return _Kept(
+        matrix,
+        point_normal[:, :, 3:-1].reshape(layout.n_kept, -1),
+        np.einsum("pii->pi", own).ravel(),
+        point_normal[:, :, -1].ravel(),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedSystem:
+    """Poses, kept points and intrinsics, with all other points eliminated."""
+
+    linearization: Linearization
+    damping: float
+    failed: int
+    """Number of points whose own block is singular."""
+    factors: FloatArray
+    pair_half: FloatArray
+    point_half: FloatArray
+    blocks: FloatArray
+    kept: _Kept
+    border: FloatArray
+    theta_block: FloatArray
+    extra_normal: sparse.csr_matrix
+    gradient: FloatArray
+    """Of the cost, by the reduced unknowns."""
+    reduced_gradient: FloatArray
+    """The same after elimination: the right-hand side."""
+    diagonal: FloatArray
+    """Of the normal matrix before elimination."""
+    change: FloatArray
+    """Derivative of the intrinsics by what is stepped."""
+
+    @property
+    def layout(self) -> Layout:
+        """Of the problem."""
+        return self.linearization.layout
+
+    def dense(self) -> FloatArray:
+        """Return the whole symmetric matrix, with the damping."""
+        layout = self.layout
+        size, part = layout.size, layout.theta_part
+        matrix = np.zeros((size, size))
+        poses = matrix[: layout.n_poses, : layout.n_poses].reshape(
+            layout.n_views, 6, layout.n_views, 6
+        )
+        poses[layout.block_rows, :, layout.block_columns, :] = self.blocks
+        inner = part.start
+        if layout.n_kept:
+            matrix[:inner, :inner] += self.kept.matrix.toarray()
+        matrix[:inner, part] = self.border
+        matrix[part, part] = self.theta_block
+        matrix = _mirror(matrix)
+        matrix += self.extra_normal.toarray()
+        matrix[np.diag_indices(size)] += self.damping * self.diagonal
+        matrix += self._gauge_normal().toarray()
+        return matrix
+
+    def _gauge_normal(self) -> sparse.csr_matrix:
+        """Hold what known positions on one line leave free: a turn about the line."""
+        layout, state = self.layout, self.linearization.state
+        axis = free_axis(layout.problem)
+        if axis is None:
+            return sparse.csr_matrix((layout.size, layout.size))
+        row = np.zeros(layout.size)
+        row[:3] = state.rotations[0] @ axis
+        row *= np.sqrt(self.diagonal[:3].max())
+        line = sparse.csr_matrix(row)
+        return (line.T @ line).tocsr()
+
+    def solve(self, sparse_from_views: int) -> Step | None:
+        """Return the step, or None where the matrix is not positive definite."""
+        layout = self.layout
+        if self.failed:
+            return None
+        free = np.flatnonzero(layout.free)
+        reduced = np.zeros(layout.size)
+        if layout.n_views >= sparse_from_views:
+            solution = self._solve_sparse(free)
+        else:
+            solution = _solve_cholesky(
+                self.dense()[np.ix_(free, free)], -self.reduced_gradient[free]
+            )
+        if solution is None or not np.isfinite(solution).all():
+            return None
+        reduced[free] = solution
+        return self.expand(reduced)
+
+    def _solve_sparse(self, free: IntArray) -> FloatArray | None:
+        """Factor poses and kept points sparsely, with the intrinsics as a border."""
+        layout = self.layout
+        inner = layout.theta_part.start
+        rows = (6 * layout.block_rows)[:, None, None] + np.arange(6)[None, :, None]
+        columns = (6 * layout.block_columns)[:, None, None] + np.arange(6)[None, None, :]
+        rows, columns = (np.broadcast_to(index, self.blocks.shape) for index in (rows, columns))
+        upper = rows <= columns
+        poses = sparse.csr_matrix(
+            (self.blocks[upper], (rows[upper], columns[upper])), shape=(inner, inner)
+        )
+        matrix = poses + self.kept.matrix
+        matrix = matrix + sparse.triu(matrix, 1).T
+        extra = self.extra_normal + self._gauge_normal()
+        extra = extra + sparse.diags(self.damping * self.diagonal)
+        matrix = (matrix + extra[:inner, :inner]).tocsc()
+        border = self.border + extra[:inner, inner:].toarray()
+        corner = self.theta_block + extra[inner:, inner:].toarray()
+        first, last = free[free < inner], free[free >= inner] - inner
+        # a symmetric ordering without pivots: the matrix is positive definite
+        try:
+            factor = splu(
+                matrix[first][:, first].tocsc(),
+                permc_spec="MMD_AT_PLUS_A",
+                diag_pivot_thresh=0.0,
+                options={"SymmetricMode": True},
+            )
+        except RuntimeError:
+            return None
+        border, corner = border[np.ix_(first, last)], corner[np.ix_(last, last)]
+        rhs_first, rhs_last = -self.reduced_gradient[first], -self.reduced_gradient[inner:][last]
+        solved = factor.solve(np.column_stack([border, rhs_first]))
+        tail = _solve_cholesky(
+            corner - border.T @ solved[:, :-1], rhs_last - border.T @ solved[:, -1]
+        )
+        if tail is None:
+            return None
+        return np.concatenate([solved[:, -1] - solved[:, :-1] @ tail, tail])
+
+    def expand(self, reduced: FloatArray) -> Step:
+        """Return the step of all unknowns for a step of the reduced ones."""
+        layout = self.layout
+        part = layout.theta_part
+        poses = reduced[: layout.n_poses].reshape(-1, 6)
+        points = np.empty((layout.n_points, 3))
+        _kernels.back_substitute(
+            layout.point_pairs,
+            layout.pairs[1],
+            layout.kept,
+            self.factors,
+            self.pair_half,
+            self.point_half,
+            poses,
+            self.change @ reduced[part],
+            points,
+        )
+        points[layout.kept_points] = reduced[layout.n_poses : part.start].reshape(-1, 3)
+        diagonal, gradient = self.point_diagonal(), self.point_gradient()
+        single = ~layout.kept
+        linear = float(self.gradient @ reduced) + float((gradient * points)[single].sum())
+        damped = float(self.diagonal @ reduced**2) + float((diagonal * points**2)[single].sum())
+        largest = max(
+            float((np.abs(reduced) * np.sqrt(self.diagonal)).max()),
+            float((np.abs(points) * np.sqrt(diagonal)).max()),
+        )
+        return Step(
+            intrinsics=reduced[part],
+            poses=poses,
+            points=points,
+            predicted=0.5 * (self.damping * damped - linear),
+            largest=largest,
+        )
+
+    def point_diagonal(self) -> FloatArray:
+        """Of the normal matrix, for each point, (n_points, 3)."""
+        return np.asarray(np.einsum("pii->pi", self.linearization.point_normal[:, :, :3]))
+
+    def point_gradient(self) -> FloatArray:
+        """Of the cost by each point, (n_points, 3), without what distances add."""
+        return self.linearization.point_normal[:, :, -1]
+
+    def largest_gradient(self) -> float:
+        """Return the largest entry of the gradient, each over the root of its diagonal."""
+        layout = self.layout
+        free = layout.free & (self.diagonal > 0.0)
+        reduced = np.abs(self.gradient[free]) / np.sqrt(self.diagonal[free])
+        single = ~layout.kept
+        diagonal = np.maximum(self.point_diagonal()[single], 1e-300)
+        points = np.abs(self.point_gradient()[single]) / np.sqrt(diagonal)
+        return float(max(reduced.max(initial=0.0), points.max(initial=0.0)))
+
+
+# Rows beside the observations: priors, distances, known positions.
+
+
+def extra_rows(layout: Layout, state: BundleState) -> tuple[sparse.csr_matrix, FloatArray]:
+    """Return whitened Jacobian (n, size; intrinsics in the array form) and residuals (n,)."""
+    problem = layout.problem
+    rows: list[IntArray] = []
+    columns: list[IntArray] = []
+    values: list[FloatArray] = []
+    residuals: list[FloatArray] = []
+    start = 0
+
+    def add(row: Any, column: Any, value: Any) -> None:
+        value = np.asarray(value, np.float64)
+        rows.append(np.broadcast_to(np.asarray(row, np.int64) + start, value.shape).ravel())
+        columns.append(np.broadcast_to(np.asarray(column, np.int64), value.shape).ravel())
+        values.append(value.ravel())
+
+    priors = problem.all_priors
+    if priors:
+        vector = state.as_vector()
+        lengths = any(name in LENGTHS for name in priors)
+        if lengths:
+            physical = state.array.to_physical(problem.pixel_size_mm).as_vector()
+            by_array = state.array.physical_jacobian(problem.pixel_size_mm)
+        for i, (name, prior) in enumerate(priors.items()):
+            if name in LENGTHS:
+                index = LENGTHS.index(name)
+                value, slope = physical[index], by_array[index]
+                columns_of = layout.theta_part.start + np.arange(5)
+            else:
+                index = problem.names.index(name)
+                value, slope = vector[index], np.ones(1)
+                columns_of = layout.theta_part.start + np.array([index])
+            add(i, columns_of, slope / prior.sigma)
+            residuals.append(np.array([(value - prior.value) / prior.sigma]))
+        start += len(priors)
+    if problem.distances is not None:
+        first, second = problem.distance_points.T
+        difference = state.points_world_mm[first] - state.points_world_mm[second]
+        length = np.linalg.norm(difference, axis=1)
+        sigma = problem.distances.sigmas_mm
+        slope = difference / (np.maximum(length, 1e-12) * sigma)[:, None]
+        row = np.arange(len(first))[:, None]
+        for indices, sign in ((first, 1.0), (second, -1.0)):
+            place = np.searchsorted(layout.kept_points, indices)
+            add(row, layout.n_poses + 3 * place[:, None] + np.arange(3), sign * slope)
+        residuals.append((length - problem.distances.lengths_mm) / sigma)
+        start += len(first)
+    if problem.positions is not None:
+        views, sigma = problem.position_views, problem.positions.sigmas_mm
+        rotations = state.rotations[views]
+        error = state.positions_world_mm()[views] - problem.positions.positions_world_mm
+        # A step shifts the position by -R^T times its translation; its rotation does nothing.
+        slope3 = -np.transpose(rotations, (0, 2, 1)) / sigma[:, None, None]
+        row = (3 * np.arange(len(views)))[:, None, None] + np.arange(3)[None, :, None]
+        add(row, (6 * views)[:, None, None] + 3 + np.arange(3)[None, None, :], slope3)
+        residuals.append((error / sigma[:, None]).ravel())
+    if not residuals:
+        return sparse.csr_matrix((0, layout.size)), np.zeros(0)
+    vector = np.concatenate(residuals)
+    matrix = sparse.csr_matrix(
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
+        shape=(len(vector), layout.size),
+    )
+    return matrix, vector
+
+
+def free_axis(problem: Problem) -> FloatArray | None:
+    """Return the direction of the line on which all known positions lie; None if they do not."""
+    if problem.positions is None:
+        return None
+    places = problem.positions.positions_world_mm
+    _, spread, axes = np.linalg.svd(places - places.mean(axis=0), full_matrices=False)
+    sigma = float(problem.positions.sigmas_mm.max())
+    if len(spread) > 1 and spread[1] > max(3.0 * sigma, 1e-3 * spread[0]):
+        return None
+    axis: FloatArray = axes[0]
+    return axis
+
+
+def whiten(covariances_px2: FloatArray) -> FloatArray:
+    """Return the upper triangular root of each inverse: (n, 3) as xx, xy, yy."""
+    a, b, c = covariances_px2[:, 0, 0], covariances_px2[:, 0, 1], covariances_px2[:, 1, 1]
+    # W^T W = inverse, with W = [[1 / s, -b / (c s)], [0, 1 / sqrt(c)]], s^2 = a - b^2 / c
+    first = 1.0 / np.sqrt(a - b * b / c)
+    return np.column_stack([first, -first * b / c, 1.0 / np.sqrt(c)])
+
+
+def _mirror(upper: FloatArray) -> FloatArray:
+    """Return the symmetric matrix of an upper triangle."""
+    triangle = np.triu(upper)
+    return triangle + np.triu(upper, 1).T
+
+
+def _solve_cholesky(matrix: FloatArray, rhs: FloatArray) -> FloatArray | None:
+    """Solve with the diagonal scaled to one, so that units do not matter."""
+    diagonal = np.diag(matrix)
+    if not (diagonal > 0.0).all():
+        return None
+    scale = 1.0 / np.sqrt(diagonal)
+    try:
+        factor = linalg.cho_factor(matrix * scale[:, None] * scale, lower=True)
+    except (linalg.LinAlgError, ValueError):
+        return None
+    solved: FloatArray = scale * linalg.cho_solve(factor, scale * rhs)
+    return solved
+
+
+def count_parameters(layout: Layout, active: BoolArray) -> int:
+    """Return the number of unknowns that the active observations determine."""
+    pair_points, _, _ = layout.pairs
+    used = np.add.reduceat(active, layout.pairs[2][:-1]) > 0
+    points = np.zeros(layout.n_points, np.bool_)
+    points[pair_points[used]] = True
+    return int(layout.determined.sum()) + 3 * int((points & ~layout.kept).sum())

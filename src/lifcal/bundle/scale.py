@@ -1,0 +1,156 @@
+"""Where millimetres come from: distances, marker sides, camera positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import FloatArray, IntArray, check_array, read_only
+from lifcal.errors import DataError, InputError
+from lifcal.files import read_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Known distances between scene points.
+
+    Parameters
+    ----------
+    point_ids : (n, 2) int64
+        As the observations call the points.
+    lengths_mm, sigmas_mm : (n,) float64
+    source : str
+        What the summary and camera.json call it.
+    """
+
+    point_ids: IntArray
+    lengths_mm: FloatArray
+    sigmas_mm: FloatArray
+    source: str = "distances"
+
+    def __post_init__(self) -> None:
+        ids = np.asarray(self.point_ids)
+        if ids.ndim != 2 or ids.shape[1] != 2 or not np.issubdtype(ids.dtype, np.integer):
+            raise InputError(f"point_ids has shape {ids.shape}, needs (n, 2) integers")
+        lengths = check_array(self.lengths_mm, "lengths_mm", (len(ids),))
+        sigmas = check_array(self.sigmas_mm, "sigmas_mm", (len(ids),))
+        if len(ids) == 0:
+            raise InputError("there are no distances")
+        for name, values in (("distance", lengths), ("sigma", sigmas)):
+            good = np.isfinite(values) & (values > 0.0)
+            if not good.all():
+                i = int(np.argmin(good))
+                raise InputError(
+                    f"{name} between points {ids[i, 0]} and {ids[i, 1]} is {values[i]:g} mm, needs "
+                    "a positive number"
+                )
+        if (ids[:, 0] == ids[:, 1]).any():
+            i = int(np.argmax(ids[:, 0] == ids[:, 1]))
+            raise InputError(f"a distance from point {ids[i, 0]} to itself")
+        object.__setattr__(self, "point_ids", read_only(ids.astype(np.int64)))
+        object.__setattr__(self, "lengths_mm", read_only(lengths.copy()))
+        object.__setattr__(self, "sigmas_mm", read_only(sigmas.copy()))
+
+    @classmethod
+    def from_markers(cls, corner_ids: npt.ArrayLike, side_mm: float, sigma_mm: float) -> Distances:
+        """Build the side lengths of square markers.
+
+        Parameters
+        ----------
+        corner_ids : (n_markers, 4) int
+            The corners of each marker in order around it.
+        side_mm, sigma_mm : float
+        """
+        corners = np.asarray(corner_ids)
+        if corners.ndim != 2 or corners.shape[1] != 4:
+            raise InputError(f"corner_ids has shape {corners.shape}, needs (n_markers, 4)")
+        sides = np.stack([corners, np.roll(corners, -1, axis=1)], axis=2).reshape(-1, 2)
+        return cls(
+            sides, np.full(len(sides), side_mm), np.full(len(sides), sigma_mm), source="markers"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CameraPositions:
+    """Known positions of the camera, such as a robot's trajectory.
+
+    The result is in the frame of these positions.
+
+    Parameters
+    ----------
+    view_ids : (n,) int64
+        As the observations call the views.
+    positions_world_mm : (n, 3) float64
+        Of the main lens' center.
+    sigmas_mm : (n,) float64
+        Of each coordinate.
+    """
+
+    view_ids: IntArray
+    positions_world_mm: FloatArray
+    sigmas_mm: FloatArray
+
+    def __post_init__(self) -> None:
+        ids = np.asarray(self.view_ids)
+        if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+            raise InputError(f"view_ids has shape {ids.shape}, needs (n,) integers")
+        places = check_array(
+            self.positions_world_mm, "positions_world_mm", (len(ids), 3), finite=True
+        )
+        sigmas = check_array(self.sigmas_mm, "sigmas_mm", (len(ids),), finite=True)
+        if not (sigmas > 0.0).all():
+            raise InputError(f"sigmas_mm has {sigmas.min():g}, needs positive numbers")
+        if len(np.unique(ids)) != len(ids):
+            raise InputError("a view has two known positions")
+        if len(ids) < 2 or np.linalg.norm(places - places.mean(axis=0), axis=1).max() == 0.0:
+            raise InputError("known positions need at least two different places")
+        object.__setattr__(self, "view_ids", read_only(ids.astype(np.int64)))
+        object.__setattr__(self, "positions_world_mm", read_only(places.copy()))
+        object.__setattr__(self, "sigmas_mm", read_only(sigmas.copy()))
+
+
+def read_distances(path: str | Path) -> Distances:
+    """Read `point1 point2 mm sigma` a line; `#` begins a comment.
+
+    Raises
+    ------
+    DataError
+        Names the line that is wrong.
+    """
+    path = Path(path)
+    rows: list[tuple[int, int, float, float]] = []
+    text = read_bytes(path).decode("utf-8-sig", errors="replace")
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        try:
+            first, second, length, sigma = words
+            rows.append((int(first), int(second), float(length), float(sigma)))
+        except ValueError:
+            raise DataError(
+                f"{path}: line {number}: needs 'point1 point2 mm sigma', found {line.strip()!r}"
+            ) from None
+    if not rows:
+        raise DataError(f"{path}: holds no distances")
+    try:
+        return Distances(
+            np.array([row[:2] for row in rows], np.int64),
+            np.array([row[2] for row in rows]),
+            np.array([row[3] for row in rows]),
+        )
+    except InputError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def find_ids(ids: IntArray, known: IntArray, what: str) -> IntArray:
+    """Return the index of each of `ids` in the ascending `known`; InputError names a stranger."""
+    places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    strange = known[places] != ids
+    if strange.any():
+        first = ids[strange][0]
+        raise InputError(f"{what} {first} is not in the observations")
+    return places.astype(np.int64)

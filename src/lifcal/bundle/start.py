@@ -1,0 +1,542 @@
+"""Start values: from structure from motion in closed form, or from the observations alone.
+
+In each view, the micro images of a point give its virtual image (x_u, y_u, u) without any
+calibration, because `x_R = C + ((x_u, y_u) - C) / u` is linear in ((x_u, y_u) / u, 1 / u). With F,
+c and alpha these are points in space, up to one scale for all views. So the distances between
+points, which are the same in every view, give F and alpha, and views are joined 3D to 3D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import BoolArray, FloatArray, IntArray, check_array, read_only
+from lifcal.bundle import _kernels
+from lifcal.bundle.observations import Observations
+from lifcal.bundle.problem import BundleState
+from lifcal.camera import Distortion, NoDistortion, PinholeArray
+from lifcal.errors import EstimationError, InputError
+from lifcal.geometry import RigidTransform
+
+_MIN_COMMON = 5
+"""Points that a view must share with those already placed."""
+
+_RAYLEIGH_MEDIAN = 1.1774
+"""Median length of a residual of two normal coordinates, in standard deviations."""
+
+
+@dataclass(frozen=True, eq=False)
+class VirtualPoints:
+    """The virtual image point of each (point, view) pair.
+
+    Parameters
+    ----------
+    point_indices, view_indices : (n_pairs,) int64
+    points_virt : (n_pairs, 3) float64
+        x_u, y_u in px and u; NaN where one micro image alone saw the point.
+    sigma_inverse : (n_pairs,) float64
+        Standard deviation of 1 / u for the noise found.
+    scaled : (n_pairs, 3) float64
+        x_u / u, y_u / u, 1 / u.
+    information : (n_pairs, 3, 3) float64
+        Inverse covariance of `scaled`.
+    noise_px : float
+        Standard deviation of an observation about its pair's fit.
+    """
+
+    point_indices: IntArray
+    view_indices: IntArray
+    points_virt: FloatArray
+    sigma_inverse: FloatArray
+    scaled: FloatArray
+    information: FloatArray
+    noise_px: float
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where the adjustment begins.
+
+    Parameters
+    ----------
+    state : BundleState
+        For all views and points; those that were not placed hold zeros.
+    registered : (n_views,) bool
+    placed : (n_points,) bool
+    """
+
+    state: BundleState
+    registered: BoolArray
+    placed: BoolArray
+
+
+def fit_virtual_points(
+    observations: Observations,
+    distortion: Distortion = NoDistortion(),  # noqa: B008 (frozen)
+    principal_px: npt.ArrayLike = (0.0, 0.0),
+) -> VirtualPoints:
+    """Fit the virtual image point of each pair to its micro images, robustly.
+
+    Parameters
+    ----------
+    observations : Observations
+    distortion : Distortion
+    principal_px : (2,) float64
+        Only used with a distortion.
+    """
+    table, index = observations.centers
+    measured = observations.points_raw_px
+    if len(distortion.parameters):
+        table = distortion.undistort(table, principal_px)
+        measured = distortion.undistort(measured, principal_px)
+    points, views, offsets = observations.pairs
+    n = len(points)
+    scaled = np.empty((n, 3))
+    information = np.empty((n, 3, 3))
+    misfit = np.empty(n)
+    _kernels.fit_virtual_points(offsets, index, measured, table, scaled, information, misfit)
+    # Pairs of few images fit too well: judge by those of many, as far as there are any.
+    counts = np.diff(offsets)
+    known = np.isfinite(misfit) & (counts >= min(6, int(np.median(counts))))
+    noise = float(np.median(misfit[known])) / _RAYLEIGH_MEDIAN if known.any() else 1.0
+    noise = max(noise, 1e-9)
+    information /= noise**2
+    # Schur complement of (a_x, a_y): the information on 1 / u alone
+    weight = np.maximum(information[:, 0, 0], 1e-300)
+    spread = information[:, 2, 2] - (information[:, 0, 2] ** 2 + information[:, 1, 2] ** 2) / weight
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sigma = 1.0 / np.sqrt(np.maximum(spread, 1e-300))
+        virtual = np.column_stack([scaled[:, :2] / scaled[:, 2:], 1.0 / scaled[:, 2]])
+    # Where 1 / u is within a few sigma of zero the virtual image is anywhere.
+    virtual[~(np.abs(scaled[:, 2]) > 3.0 * sigma)] = np.nan
+    return VirtualPoints(points, views, virtual, sigma, scaled, information, noise)
+
+
+def start_from_sfm(
+    observations: Observations,
+    focal_px: float,
+    principal_px: npt.ArrayLike,
+    cam_from_sfm: Sequence[RigidTransform],
+    points_sfm: npt.ArrayLike,
+    distortion: Distortion = NoDistortion(),  # noqa: B008 (frozen)
+    virtual_depths: npt.ArrayLike | None = None,
+) -> Start:
+    """Return start values in closed form: a robust line through u against 1 / z.
+
+    Parameters
+    ----------
+    observations : Observations
+    focal_px, principal_px : float and (2,) float64
+        Of the focused image, in raw pixels.
+    cam_from_sfm : sequence of RigidTransform
+        One for each view, of any scale.
+    points_sfm : (n_points, 3) float64
+    distortion : Distortion
+    virtual_depths : (n_pairs,) float64, optional
+        Measured u of each pair of `observations.pairs`; NaN: not known. Found from the
+        observations if not given.
+
+    Raises
+    ------
+    EstimationError
+        If fewer than two depths differ, so that no line can be drawn.
+    """
+    points = check_array(points_sfm, "points_sfm", (len(observations.point_ids), 3), finite=True)
+    if len(cam_from_sfm) != len(observations.view_ids):
+        raise InputError(f"{len(cam_from_sfm)} poses for {len(observations.view_ids)} views")
+    cx, cy = check_array(principal_px, "principal_px", (2,), finite=True)
+    fitted = fit_virtual_points(observations, distortion, (cx, cy))
+    u = fitted.points_virt[:, 2]
+    sigma = fitted.sigma_inverse * u**2
+    if virtual_depths is not None:
+        u = check_array(virtual_depths, "virtual_depths", (len(u),))
+        sigma = np.ones(len(u))
+    rotations = np.array([pose.rotation for pose in cam_from_sfm])
+    shifts = np.array([pose.translation_mm for pose in cam_from_sfm])
+    views = fitted.view_indices
+    depth = (
+        np.einsum("pj,pj->p", rotations[views, 2], points[fitted.point_indices]) + shifts[views, 2]
+    )
+    good = np.isfinite(u) & np.isfinite(sigma) & (sigma > 0.0) & (depth > 0.0)
+    if good.sum() < 3 or np.ptp(1.0 / depth[good]) == 0.0:
+        raise EstimationError(
+            f"only {int(good.sum())} points have a virtual depth and a positive depth: no line "
+            "through virtual depth against 1 / z. All points at one depth, or wrong poses?",
+            stage="start",
+        )
+    alpha, beta = fit_line(1.0 / depth[good], u[good], sigma[good])
+    if not beta > 0.0:
+        raise EstimationError(
+            f"virtual depth does not rise with 1 / z (slope {beta:.3g}): poses and observations do "
+            "not belong together, or all points are at one depth",
+            stage="start",
+            evidence={"alpha": alpha, "beta": beta},
+        )
+    state = BundleState(
+        PinholeArray(float(focal_px), float(cx), float(cy), alpha, beta),
+        distortion,
+        rotations,
+        shifts,
+        points,
+    )
+    ones = np.ones(len(points), np.bool_)
+    return Start(state, np.ones(len(rotations), np.bool_), ones)
+
+
+def refit_depth(observations: Observations, state: BundleState) -> BundleState:
+    """Return the state with alpha and beta from the line through u against 1 / z.
+
+    Poses and points stay, and so does the scale that they have. Rough physical parameters give an
+    alpha that is far off (it is the difference of nearly equal lengths); this mends it. The state
+    comes back as it was where there is no such line.
+    """
+    array = state.array
+    principal = (array.principal_x_px, array.principal_y_px)
+    try:
+        start = start_from_sfm(
+            observations,
+            array.focal_px,
+            principal,
+            state.cam_from_world,
+            state.points_world_mm,
+            state.distortion,
+        )
+    except EstimationError:
+        return state
+    return replace(state, array=start.state.array)
+
+
+def fit_line(x: FloatArray, y: FloatArray, sigma: FloatArray) -> tuple[float, float]:
+    """Fit y = a + b x robustly: medians of two halves, then weights that fall off (Cauchy)."""
+    order = np.argsort(x)
+    third = max(len(x) // 3, 1)
+    low, high = order[:third], order[-third:]
+    run = float(np.median(x[high]) - np.median(x[low]))
+    slope = float(np.median(y[high]) - np.median(y[low])) / run if run > 0.0 else 0.0
+    offset = float(np.median(y - slope * x))
+    for _ in range(20):
+        pull = (y - offset - slope * x) / sigma
+        scale = 1.4826 * float(np.median(np.abs(pull))) * 2.0 + 1e-12
+        weight = 1.0 / (1.0 + (pull / scale) ** 2) / sigma**2
+        mean_x, mean_y = np.average(x, weights=weight), np.average(y, weights=weight)
+        slope = float(
+            (weight * (x - mean_x)) @ (y - mean_y) / ((weight * (x - mean_x)) @ (x - mean_x))
+        )
+        offset = float(mean_y - slope * mean_x)
+    return offset, slope
+
+
+def start_from_observations(
+    observations: Observations,
+    focal_px: float,
+    principal_px: npt.ArrayLike,
+    *,
+    focal_range: tuple[float, float] = (0.85, 1.3),
+    seed: int = 0,
+) -> Start:
+    """Return start values without images or structure from motion.
+
+    The scale is arbitrary: the median depth is 1000.
+
+    Parameters
+    ----------
+    observations : Observations
+    focal_px : float
+        F roughly: the nominal focal length over the pixel size.
+    principal_px : (2,) float64
+        c roughly: the middle of the image.
+    focal_range : (float, float)
+        F is sought between these multiples of `focal_px`; a lens that is focused near has a larger
+        one.
+    seed : int
+        Of the random choices; the same seed gives the same start.
+
+    Raises
+    ------
+    EstimationError
+        If there is one view only, or fewer than two views can be joined.
+    """
+    if not (np.isfinite(focal_px) and focal_px > 0.0):
+        raise InputError(f"focal_px is {focal_px}, needs a positive number")
+    if len(observations.view_ids) < 2:
+        raise EstimationError(
+            "there is one view only: record the scene from several places", stage="start"
+        )
+    principal = check_array(principal_px, "principal_px", (2,), finite=True)
+    fitted = fit_virtual_points(observations)
+    rng = np.random.default_rng(seed)
+    quads = _choose_quads(fitted, len(observations.point_ids), rng)
+    candidates = _search_rigid(fitted, quads, focal_px, principal, focal_range)
+    best: Start | None = None
+    best_score = (-1, -np.inf)
+    for focal, alpha in candidates:
+        array = PinholeArray(focal, float(principal[0]), float(principal[1]), alpha, 1.0)
+        start, error = _register(fitted, observations, array, rng)
+        score = (int(start.registered.sum()), -error)
+        if score > best_score:
+            best, best_score = start, score
+    if best is None or best.registered.sum() < 2:
+        raise EstimationError(
+            "no two views could be joined: they need at least "
+            f"{_MIN_COMMON} points in common, each in two micro images or more, and depth that "
+            "differs between points or views",
+            stage="start",
+            evidence={"views": len(observations.view_ids)},
+        )
+    depth = _depths(best, fitted)
+    return Start(best.state.scaled(1000.0 / float(np.median(depth))), best.registered, best.placed)
+
+
+def register_views(
+    observations: Observations,
+    array: PinholeArray,
+    distortion: Distortion = NoDistortion(),  # noqa: B008 (frozen)
+    *,
+    seed: int = 0,
+) -> Start:
+    """Return poses and points for intrinsics that are roughly known."""
+    principal = (array.principal_x_px, array.principal_y_px)
+    fitted = fit_virtual_points(observations, distortion, principal)
+    start, _ = _register(fitted, observations, array, np.random.default_rng(seed), distortion)
+    return start
+
+
+# How F and alpha are found
+
+
+def _choose_quads(
+    fitted: VirtualPoints, n_points: int, rng: np.random.Generator, n_quads: int = 2500
+) -> IntArray:
+    """Return pairs (i in v, j in v, i in w, j in w) of two points that two views share, (n, 4)."""
+    good = np.flatnonzero(np.isfinite(fitted.points_virt).all(axis=1))
+    of_view: dict[int, dict[int, int]] = {}
+    for pair in good.tolist():
+        view = int(fitted.view_indices[pair])
+        of_view.setdefault(view, {})[int(fitted.point_indices[pair])] = pair
+    joined = []
+    views = sorted(of_view)
+    # At most some hundreds of pairs of views, drawn at random.
+    all_pairs = [(v, w) for i, v in enumerate(views) for w in views[i + 1 :]]
+    if len(all_pairs) > 400:
+        chosen = rng.choice(len(all_pairs), 400, replace=False)
+        all_pairs = [all_pairs[i] for i in sorted(chosen.tolist())]
+    for v, w in all_pairs:
+        shared = sorted(of_view[v].keys() & of_view[w].keys())
+        if len(shared) >= _MIN_COMMON:
+            joined.append((v, w, np.array(shared, np.int64)))
+    if not joined:
+        raise EstimationError(
+            f"no two views share {_MIN_COMMON} points that are seen in two micro images each",
+            stage="start",
+            evidence={"points": n_points, "views": len(views)},
+        )
+    each = max(n_quads // len(joined), 10)
+    rows = []
+    for v, w, common in joined:
+        first = rng.integers(0, len(common), each)
+        second = (first + rng.integers(1, len(common), each)) % len(common)
+        for i, j in zip(common[first].tolist(), common[second].tolist(), strict=True):
+            rows.append((of_view[v][i], of_view[v][j], of_view[w][i], of_view[w][j]))
+    return np.array(rows, np.int64)
+
+
+def _search_rigid(
+    fitted: VirtualPoints,
+    quads: IntArray,
+    focal_px: float,
+    principal_px: FloatArray,
+    focal_range: tuple[float, float],
+    n_best: int = 3,
+) -> list[tuple[float, float]]:
+    """Return the (F, alpha) for which distances between points agree best between views."""
+    xy = fitted.points_virt[quads, :2] - principal_px
+    u = fitted.points_virt[quads, 2]
+    seen = fitted.points_virt[:, 2]
+    seen = seen[np.isfinite(seen)]
+    low, high = np.percentile(seen, [2.0, 98.0])
+    spread = max(high - low, 1e-3 * abs(high))
+    # alpha lies below every u: how far below is not known, within orders of magnitude.
+    below = np.geomspace(0.02, 300.0, 80) * spread
+    scores = []
+    for focal in focal_px * np.geomspace(*focal_range, 17):
+        for distance in below:
+            alpha = low - distance
+            scores.append((_disagreement(xy, u, focal, alpha), focal, alpha))
+    scores.sort()
+    found: list[tuple[float, float]] = []
+    for _, focal, alpha in scores:
+        ratio = [abs(np.log((low - alpha) / (low - other))) for _, other in found]
+        if all(r > 0.5 for r in ratio):
+            polished, alpha = _polish(xy, u, focal, alpha, low)
+            focal = float(np.clip(polished, *(focal_px * np.array(focal_range))))
+            found.append((focal, alpha))
+        if len(found) == n_best:
+            break
+    return found
+
+
+def _disagreement(xy: FloatArray, u: FloatArray, focal: float, alpha: float) -> float:
+    """Return the mean of a bounded loss of the log ratio of distances in two views."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        depth = np.where(u > alpha, 1.0 / (u - alpha), np.nan)
+        points = np.concatenate([xy / focal * depth[:, :, None], depth[:, :, None]], axis=2)
+        first = np.linalg.norm(points[:, 0] - points[:, 1], axis=1)
+        second = np.linalg.norm(points[:, 2] - points[:, 3], axis=1)
+        ratio = np.log(first / second)
+    # a ratio that does not exist counts as a bad one
+    square = np.where(np.isfinite(ratio), ratio, 10.0) ** 2
+    return float(np.mean(square / (square + 0.05**2)))
+
+
+def _polish(
+    xy: FloatArray, u: FloatArray, focal: float, alpha: float, low: float
+) -> tuple[float, float]:
+    """Refine (F, alpha) between the points of the search grid."""
+    from scipy.optimize import minimize
+
+    done = minimize(
+        lambda x: _disagreement(xy, u, focal * np.exp(x[0]), low - (low - alpha) * np.exp(x[1])),
+        np.zeros(2),
+        method="Nelder-Mead",
+        options={"xatol": 1e-3, "fatol": 1e-6, "maxiter": 80},
+    )
+    return focal * float(np.exp(done.x[0])), low - (low - alpha) * float(np.exp(done.x[1]))
+
+
+# How views are joined
+
+
+def _register(
+    fitted: VirtualPoints,
+    observations: Observations,
+    array: PinholeArray,
+    rng: np.random.Generator,
+    distortion: Distortion = NoDistortion(),  # noqa: B008 (frozen)
+) -> tuple[Start, float]:
+    """Join views one by one; also return the median disagreement, as a part of the depth."""
+    n_views, n_points = len(observations.view_ids), len(observations.point_ids)
+    cam = _cam_points(fitted, array)
+    finite = np.isfinite(cam).all(axis=1)
+    pairs_of = [np.flatnonzero((fitted.view_indices == v) & finite) for v in range(n_views)]
+    rotations = np.tile(np.eye(3), (n_views, 1, 1))
+    shifts = np.zeros((n_views, 3))
+    registered = np.zeros(n_views, np.bool_)
+    sums = np.zeros((n_points, 3))
+    weights = np.zeros(n_points)
+    # 1 / sigma_z^2 for the same noise, up to a factor common to all
+    with np.errstate(divide="ignore", invalid="ignore"):
+        trust = (fitted.scaled[:, 2] ** 2 / (fitted.sigma_inverse * cam[:, 2] ** 2)) ** 2
+    trust[~np.isfinite(trust)] = 0.0
+
+    def place(view: int) -> None:
+        registered[view] = True
+        pairs = pairs_of[view]
+        world = (cam[pairs] - shifts[view]) @ rotations[view]
+        ids = fitted.point_indices[pairs]
+        sums[ids] += world * trust[pairs, None]
+        weights[ids] += trust[pairs]
+
+    place(int(np.argmax(_connections(pairs_of, fitted, n_points))))
+    errors = []
+    tried: set[int] = set()
+    while True:
+        known = weights > 0.0
+        common = [
+            0
+            if registered[v] or v in tried
+            else int(known[fitted.point_indices[pairs_of[v]]].sum())
+            for v in range(n_views)
+        ]
+        view = int(np.argmax(common))
+        if common[view] < _MIN_COMMON:
+            break
+        pairs = pairs_of[view][known[fitted.point_indices[pairs_of[view]]]]
+        ids = fitted.point_indices[pairs]
+        world = sums[ids] / weights[ids, None]
+        found = _align(world, cam[pairs], rng)
+        if found is None:
+            tried.add(view)
+            continue
+        rotations[view], shifts[view], error = found
+        errors.append(error)
+        place(view)
+        tried.clear()  # what failed before may have more in common now
+    placed = weights > 0.0
+    points = np.where(placed[:, None], sums / np.where(placed, weights, 1.0)[:, None], 0.0)
+    state = BundleState(array, distortion, rotations, shifts, points)
+    return Start(state, read_only(registered), read_only(placed)), float(
+        np.median(errors) if errors else np.inf
+    )
+
+
+def _cam_points(fitted: VirtualPoints, array: PinholeArray) -> FloatArray:
+    u = fitted.points_virt[:, 2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        depth = np.where(u > array.alpha, array.beta_mm / (u - array.alpha), np.nan)
+    principal = np.array([array.principal_x_px, array.principal_y_px])
+    xy = (fitted.points_virt[:, :2] - principal) * (depth / array.focal_px)[:, None]
+    return np.column_stack([xy, depth])
+
+
+def _connections(pairs_of: list[IntArray], fitted: VirtualPoints, n_points: int) -> FloatArray:
+    """Return for each view how often its points are seen by others."""
+    counts = np.zeros(n_points)
+    for pairs in pairs_of:
+        counts[fitted.point_indices[pairs]] += 1.0
+    return np.array(
+        [float(np.sum(counts[fitted.point_indices[pairs]] - 1.0)) for pairs in pairs_of]
+    )
+
+
+def _align(
+    world: FloatArray, cam: FloatArray, rng: np.random.Generator, n_tries: int = 100
+) -> tuple[FloatArray, FloatArray, float] | None:
+    """Return cam_from_world as rotation and shift, and the median error over the depth."""
+    n = len(world)
+    depth = cam[:, 2]
+    best: tuple[FloatArray, FloatArray] | None = None
+    best_error = np.inf
+    for turn in range(n_tries + 1):
+        chosen = np.arange(n) if turn == 0 else rng.choice(n, min(4, n), replace=False)
+        rotation, shift = _kabsch(world[chosen], cam[chosen], 1.0 / depth[chosen] ** 2)
+        moved = world @ rotation.T + shift
+        error = float(np.median(np.linalg.norm(moved - cam, axis=1) / depth))
+        if error < best_error and (moved[:, 2] > 0.0).mean() > 0.5:
+            best, best_error = (rotation, shift), error
+    if best is None:
+        return None
+    rotation, shift = best
+    for _ in range(15):
+        error = np.linalg.norm(world @ rotation.T + shift - cam, axis=1) / depth
+        scale = 2.0 * float(np.median(error)) + 1e-12
+        rotation, shift = _kabsch(world, cam, 1.0 / (depth**2 * (1.0 + (error / scale) ** 2) ** 2))
+    error = np.linalg.norm(world @ rotation.T + shift - cam, axis=1) / depth
+    middle = float(np.median(error))
+    return (rotation, shift, middle) if middle < 0.3 else None
+
+
+def _kabsch(
+    source: FloatArray, target: FloatArray, weights: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the rotation and shift that bring `source` nearest to `target`."""
+    weights = weights / weights.sum()
+    mean_s, mean_t = weights @ source, weights @ target
+    u, _, vt = np.linalg.svd((target - mean_t).T @ ((source - mean_s) * weights[:, None]))
+    sign = np.array([1.0, 1.0, np.sign(np.linalg.det(u @ vt))])
+    rotation = (u * sign) @ vt
+    return rotation, mean_t - rotation @ mean_s
+
+
+def _depths(start: Start, fitted: VirtualPoints) -> FloatArray:
+    state = start.state
+    use = start.registered[fitted.view_indices] & start.placed[fitted.point_indices]
+    views, points = fitted.view_indices[use], fitted.point_indices[use]
+    depth = (
+        np.einsum("pj,pj->p", state.rotations[views, 2], state.points_world_mm[points])
+        + state.translations_mm[views, 2]
+    )
+    return np.asarray(depth[depth > 0.0])

@@ -1,0 +1,164 @@
+"""`lifcal adjust`: calibrate from micro-image observations that someone else measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lifcal.cli._console import messages, output, parse_image_size, say_note, verb
+from lifcal.errors import ConfigError, DataError, InputError
+
+if TYPE_CHECKING:
+    from lifcal.bundle import Adjustment, FocusTerm, Prior
+    from lifcal.camera import MicroLensGrid
+
+
+@verb()
+def adjust(
+    observations: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OBSERVATIONS.csv",
+            help="view,point,center_x,center_y,x,y and optionally lens_type, sigma; raw px.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
+    pixel_size_um: Annotated[float, typer.Option(help="Pixel pitch of the sensor.")],
+    image_size: Annotated[str, typer.Option(help="WIDTHxHEIGHT of the raw image.")],
+    focal_length_mm: Annotated[
+        float, typer.Option(help="Nominal focal length; a start, not a prior.")
+    ],
+    distances: Annotated[
+        Path | None, typer.Option(help="'point1 point2 mm sigma' a line, # comments: the scale.")
+    ] = None,
+    grid: Annotated[
+        Path | None, typer.Option(help="grid.json, for camera.json and the focus term.")
+    ] = None,
+    loss: Annotated[str, typer.Option(help="none, huber or cauchy.")] = "huber",
+    distortion: Annotated[
+        str, typer.Option(help="auto (terms that pay), none, brown or division.")
+    ] = "auto",
+    focus_strength: Annotated[
+        float | None, typer.Option(help="Focus-vignetting term: its strength g; needs --grid.")
+    ] = None,
+    focus_sigma: Annotated[
+        float, typer.Option(help="Prior of g, which is then estimated; 0: g is given.")
+    ] = 0.0,
+    plane_sigma: Annotated[
+        float, typer.Option(help="Prior of 1/u of each focal plane; 0: they are given.")
+    ] = 0.0,
+    focus_shape: Annotated[str, typer.Option(help="linear or overlap.")] = "linear",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Calibrate a camera from points measured in micro images.
+
+    Writes camera.json, poses.txt, points.ply and summary.json.
+    """
+    from lifcal.bundle import (
+        AdjustOptions,
+        adjust,
+        grid_from_observations,
+        read_distances,
+        read_observations,
+        start_from_observations,
+    )
+    from lifcal.bundle.files import summary_to_dict, write_adjustment
+
+    if not pixel_size_um > 0.0:
+        raise InputError(f"--pixel-size-um is {pixel_size_um}, needs a positive number")
+    if not focal_length_mm > 0.0:
+        raise InputError(f"--focal-length-mm is {focal_length_mm}, needs a positive number")
+    size = parse_image_size(image_size)
+    if out.is_file():
+        raise DataError(f"{out}: is a file, needs a folder")
+    measured = read_observations(observations)
+    known = None if distances is None else read_distances(distances)
+    try:
+        lenses = grid_from_observations(measured, size) if grid is None else _read_grid(grid, size)
+        term, strength = _make_focus(lenses, focus_strength, focus_sigma, plane_sigma, focus_shape)
+        options = AdjustOptions(
+            loss=loss, distortion=distortion, focus=term, focus_strength=strength
+        )
+        pixel_mm = pixel_size_um / 1000.0
+        middle = ((size[0] - 1) / 2.0, (size[1] - 1) / 2.0)
+        with messages().status("joining the views (the first time takes half a minute longer)"):
+            start = start_from_observations(measured, focal_length_mm / pixel_mm, middle)
+        with messages().status("adjusting"):
+            found = adjust(measured, start, pixel_mm, lenses, options, distances=known)
+    except InputError as error:
+        raise DataError(f"{observations}: {error}") from None
+    paths = write_adjustment(out, found)
+    if as_json:
+        content = {**summary_to_dict(found), "files": {k: str(v) for k, v in paths.items()}}
+        print(json.dumps(content, indent=2))
+    else:
+        _print_tables(found)
+        output().print(f"{out}: written, with {', '.join(paths)}", soft_wrap=True)
+    for note in (*found.summary.notes, *found.summary.weak):
+        say_note(note)
+
+
+def _read_grid(path: Path, size: tuple[int, int]) -> MicroLensGrid:
+    from lifcal.camera import read_grid
+
+    grid = read_grid(path)
+    if grid.image_size != size:
+        raise DataError(
+            f"{path}: a grid for {grid.image_size[0]} x {grid.image_size[1]} px, --image-size is "
+            f"{size[0]} x {size[1]}"
+        )
+    return grid
+
+
+def _make_focus(
+    grid: MicroLensGrid,
+    strength: float | None,
+    sigma: float,
+    plane_sigma: float,
+    shape: str,
+) -> tuple[FocusTerm | None, float | Prior]:
+    from lifcal.bundle import FocusTerm, Prior
+    from lifcal.bundle.focus import FOCUS_SHAPES
+
+    if strength is None:
+        return None, 0.0
+    if shape not in FOCUS_SHAPES:
+        raise ConfigError.unknown("focus shape", shape, FOCUS_SHAPES)
+    if grid.focal_planes is None:
+        raise DataError("--focus-strength needs --grid with a grid.json that has focal planes")
+    term = FocusTerm.from_grid(
+        grid, "overlap" if shape == "overlap" else "linear", plane_sigma=plane_sigma
+    )
+    return term, Prior(strength, sigma) if sigma > 0.0 else strength
+
+
+def _print_tables(found: Adjustment) -> None:
+    from rich.table import Table
+
+    from lifcal.bundle.files import summary_to_dict
+
+    content: dict[str, Any] = summary_to_dict(found)
+    summary = found.summary
+    units = {"f_L": "mm", "b_L0": "mm", "B": "mm", "c_x": "px", "c_y": "px", "F": "px"}
+    units["beta"] = "mm"
+    metric = summary.scale_source is not None
+    table = Table(title="intrinsics", title_justify="left")
+    for column in ("parameter", "value", "sigma", "unit"):
+        table.add_column(column, justify="right" if column in ("value", "sigma") else "left")
+    for name, entry in content["parameters"].items():
+        unit = units.get(name, "")
+        if not metric and name in ("f_L", "b_L0", "B", "beta"):
+            unit = "no scale"
+        sigma = f"{entry['sigma']:.2g}" if entry["sigma"] > 0.0 else "held"
+        table.add_row(name, f"{entry['value']:.7g}", sigma, unit)
+    output().print(table)
+    output().print(
+        f"{summary.n_used} of {summary.n_observations} observations of {summary.n_points} points "
+        f"in {summary.n_views} views; residual rms {summary.rms_px:.3f} px per axis, noise "
+        f"{summary.noise:.3f}; {summary.iterations} iterations: {summary.reason}. Scale: "
+        f"{summary.scale_source or 'none, lengths are arbitrary'}.",
+        soft_wrap=True,
+    )

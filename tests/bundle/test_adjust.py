@@ -1,0 +1,491 @@
+"""The whole adjustment: starts, outliers, distortion terms, focus, covariance, degenerate input."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.bundle import focus_errors_percent, sfm_start
+from benchmarks.bundle_scenes import make_scene
+from lifcal.bundle import (
+    AdjustOptions,
+    CameraPositions,
+    Distances,
+    FocusTerm,
+    Layout,
+    Observations,
+    Prior,
+    Problem,
+    adjust,
+    compute_covariance,
+    fit_virtual_points,
+    focal_planes_from_paper,
+    grid_from_observations,
+    read_distances,
+    refit_depth,
+    register_views,
+    start_from_observations,
+    start_from_sfm,
+)
+from lifcal.bundle.files import write_adjustment
+from lifcal.camera import BrownDistortion, NoDistortion, read_camera
+from lifcal.errors import DataError, EstimationError, InputError
+from lifcal.files import read_json
+from lifcal.geometry import RigidTransform, read_tum
+from lifcal.simulate import build_camera
+from tests.bundle import cases
+
+BROWN = AdjustOptions(distortion="brown", fixed={"k1": 0.0, "k2": 0.0})
+
+
+def run(scene, options=BROWN, start=None, **known):
+    return adjust(
+        scene.observations,
+        start or scene.truth,
+        scene.camera.pixel_size_mm,
+        scene.camera.grid,
+        options,
+        **known,
+    )
+
+
+@pytest.fixture(params=["mini", "mini-keplerian"])
+def scene(request, rng):
+    return cases.small_scene(request.param, rng, n_points=50, n_views=8)
+
+
+# Starts
+
+
+def test_virtual_points(scene, rng):
+    """Exact on exact observations (a camera without distortion), robust to one bad image in ten."""
+    truth = replace(scene.truth, distortion=NoDistortion())
+    problem = Problem(scene.observations, scene.camera.pixel_size_mm, truth)
+    seen = scene.observations.points_raw_px + Layout(problem).compute_residuals(truth)
+    exact = replace(scene.observations, points_raw_px=seen)
+    fitted = fit_virtual_points(exact)
+    views, points = fitted.view_indices, fitted.point_indices
+    cam = (
+        np.einsum("nij,nj->ni", truth.rotations[views], truth.points_world_mm[points])
+        + truth.translations_mm[views]
+    )
+    camera = replace(scene.camera, distortion=NoDistortion())
+    wanted = camera.virtual_from_cam(cam)
+    np.testing.assert_allclose(fitted.points_virt, wanted, rtol=1e-8, atol=1e-7)
+    wrong = rng.random(len(seen)) < 0.1
+    seen = seen + np.where(wrong[:, None], rng.uniform(-6, 6, seen.shape), 0.0)
+    robust = fit_virtual_points(replace(exact, points_raw_px=seen))
+    error = np.abs(robust.points_virt[:, 2] / wanted[:, 2] - 1.0)
+    assert np.nanmedian(error) < 1e-6
+    assert np.nanmean(error < 0.02) > 0.9
+
+
+@pytest.mark.parametrize("name", ["mini", "mini-keplerian", "r5-16mm", "r12-50mm"])
+def test_start_from_observations(name, rng):
+    depths = {"r5-16mm": (400.0, 1500.0), "r12-50mm": (240.0, 370.0), **cases.DEPTHS_MM}[name]
+    camera = build_camera(name).camera
+    scene = make_scene(camera, depths, 60, 8, rng)
+    observations, _ = scene.noisy(0.1, rng, outliers=0.02)
+    nominal = camera.parameters.focal_length_mm / camera.pixel_size_mm
+    middle = (np.array(camera.image_size) - 1) / 2
+    start = start_from_observations(observations, nominal, middle)
+    assert start.registered.all()
+    found = adjust(
+        observations,
+        start,
+        camera.pixel_size_mm,
+        camera.grid,
+        distances=scene.distances(5, 0.02, rng),
+    )
+    sigmas = found.covariance.sigmas()
+    for name_, value, true in zip(
+        ("f_L", "b_L0", "B", "c_x", "c_y"),
+        found.camera.parameters.as_vector(),
+        camera.parameters.as_vector(),
+        strict=True,
+    ):
+        # four sigma is the house's tolerance; 5 because terms of the distortion were left out
+        assert abs(value - true) < 5.0 * sigmas[name_], name_
+    assert 0.9 * 0.1 < found.summary.noise < 1.1 * 0.1
+
+
+def test_start_from_sfm(scene, rng):
+    noisy, _ = scene.noisy(0.1, rng)
+    start, unit = sfm_start(cases.with_observations(scene, noisy), rng)
+    assert start.array.alpha == pytest.approx(scene.camera.array.alpha, rel=0.05)
+    assert start.array.beta_mm * unit == pytest.approx(scene.camera.array.beta_mm, rel=0.05)
+    known = cases.distances_of(scene, [[0, 1], [2, 3]])
+    found = run(cases.with_observations(scene, noisy), start=start, distances=known)
+    sigmas = found.covariance.sigmas()
+    errors = found.camera.parameters.as_vector() - scene.camera.parameters.as_vector()
+    for name, error in zip(("f_L", "b_L0", "B", "c_x", "c_y"), errors, strict=True):
+        assert abs(error) < 4.0 * sigmas[name], name
+    assert found.summary.iterations <= 15
+
+
+def test_exact_sfm_gives_an_exact_line(scene):
+    truth = scene.truth
+    start = start_from_sfm(
+        scene.observations,
+        truth.array.focal_px,
+        scene.camera.principal_point_px,
+        truth.cam_from_world,
+        truth.points_world_mm,
+        truth.distortion,
+    )
+    np.testing.assert_allclose(start.state.array.as_vector(), truth.array.as_vector(), rtol=1e-6)
+    wrong = replace(truth, array=replace(truth.array, alpha=truth.array.alpha - 3.0))
+    mended = refit_depth(scene.observations, wrong)
+    assert mended.array.alpha == pytest.approx(truth.array.alpha, rel=1e-6)
+
+
+def test_register_views(scene):
+    start = register_views(scene.observations, scene.camera.array, scene.camera.distortion)
+    assert start.registered.all()
+    # the frame is that of the best connected view: compare distances
+    found = start.state.points_world_mm
+    for i in range(0, len(found) - 1, 7):
+        wanted = np.linalg.norm(scene.truth.points_world_mm[i] - scene.truth.points_world_mm[i + 1])
+        assert np.linalg.norm(found[i] - found[i + 1]) == pytest.approx(wanted, rel=1e-5)
+
+
+# Outliers and distortion terms
+
+
+@pytest.mark.parametrize("loss", ["huber", "cauchy"])
+def test_outliers_are_rejected_and_counted(loss, rng):
+    scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
+    observations, wrong = scene.noisy(0.1, rng, outliers=0.1)
+    found = run(
+        cases.with_observations(scene, observations),
+        replace(BROWN, loss=loss),
+        distances=cases.distances_of(scene, [[0, 1], [2, 3]]),
+    )
+    rejected = ~found.problem.active_mask
+    gross = np.hypot(*(observations.points_raw_px - scene.observations.points_raw_px).T) > 1.0
+    assert rejected[gross].mean() > 0.98
+    assert rejected[~wrong].mean() < 0.005
+    counts = found.summary.outliers
+    assert counts.total == rejected.sum()
+    assert sum(bad for bad, _ in counts.by_view.values()) == counts.total
+    assert sum(bad for bad, _ in counts.by_type) == counts.total
+    assert sum(bad for _, bad, _ in counts.by_radius) == counts.total
+    assert sum(n for _, _, n in counts.by_radius) == len(observations)
+    assert 0.9 * 0.1 < found.summary.noise < 1.1 * 0.1
+    sigmas = found.covariance.sigmas()
+    errors = found.camera.parameters.as_vector() - scene.camera.parameters.as_vector()
+    for name, error in zip(("f_L", "b_L0", "B", "c_x", "c_y"), errors, strict=True):
+        assert abs(error) < 4.0 * sigmas[name], name
+
+
+def test_distortion_terms_must_pay(rng):
+    scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
+    noisy, _ = scene.noisy(0.1, rng)
+    found = run(cases.with_observations(scene, noisy), AdjustOptions())
+    assert isinstance(found.camera.distortion, BrownDistortion)
+    k = found.camera.distortion
+    assert k.k0 != 0.0
+    assert k.k2 == 0.0
+    # a camera without distortion gets none
+    plain = replace(scene.camera, distortion=NoDistortion())
+    scene = make_scene(plain, (400.0, 1500.0), 60, 8, rng)
+    noisy, _ = scene.noisy(0.1, rng)
+    found = run(cases.with_observations(scene, noisy), AdjustOptions())
+    assert isinstance(found.camera.distortion, NoDistortion)
+
+
+# Focus
+
+
+def test_focus_term_mends_B():
+    plain, given, estimated = focus_errors_percent()
+    assert abs(plain) > 2.0
+    assert abs(given) < 0.3
+    assert abs(estimated) < 0.3
+
+
+def test_overlap_shape_recovers_its_strength(rng):
+    scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
+    term = cases.focus_term(scene.camera, "overlap")
+    term = replace(term, plane_sigma=0.0)
+    truth = scene.truth.with_focus(term, 0.4)
+    problem = Problem(scene.observations, scene.camera.pixel_size_mm, truth, focus=term)
+    seen = scene.observations.points_raw_px + Layout(problem).compute_residuals(truth)
+    noise = rng.normal(scale=0.05, size=seen.shape)
+    scene = cases.with_observations(scene, replace(scene.observations, points_raw_px=seen + noise))
+    options = replace(BROWN, focus=term, focus_strength=Prior(0.0, 1.0))
+    found = run(scene, options, distances=cases.distances_of(scene, [[0, 1], [2, 3]]))
+    sigma = found.covariance.sigmas()["g"]
+    assert sigma < 0.1
+    assert abs(found.state.focus_strength - 0.4) < 4.0 * sigma
+    plain = run(scene, distances=cases.distances_of(scene, [[0, 1], [2, 3]]))
+    spread = [
+        max(abs(row.percent) for row in each.summary.residual_scale) for each in (plain, found)
+    ]
+    assert spread[0] > 3.0 * spread[1]
+
+
+def test_overlap_is_that_of_the_apertures():
+    """The shape in u equals the spot that two apertures make, in the paper's v."""
+    optics = build_camera("r5-16mm")
+    camera = optics.camera
+    term = FocusTerm.from_grid(camera.grid, "overlap")
+    for lens_type, depth in ((0, 450.0), (1, 700.0), (2, 1500.0)):
+        u = float(camera.virtual_depth_from_depth(depth))
+        v = float(camera.paper_from_virtual_depth(u))
+        for offset_px in (1.0, 5.0, 8.0, 9.5):
+            _, shift = optics.apertures.compute_spot(
+                offset_px * camera.pixel_size_mm, optics.focal_planes_v[lens_type], v
+            )
+            h = term.compute_magnification(offset_px, lens_type, u)
+            assert h * offset_px == pytest.approx(float(shift) / camera.pixel_size_mm, abs=1e-9)
+
+
+def test_focal_planes_from_paper():
+    optics = build_camera("r5-16mm")
+    p = optics.camera.parameters
+    found = focal_planes_from_paper(optics.focal_planes_v, p.lens_to_array_mm, p.array_to_sensor_mm)
+    np.testing.assert_allclose(found, optics.camera.grid.focal_planes, rtol=1e-12)
+
+
+def test_focus_term_refuses():
+    with pytest.raises(InputError, match="discs"):
+        FocusTerm(np.array([2.0, 3.0]), "overlap")
+    with pytest.raises(InputError, match="other than 0"):
+        FocusTerm(np.array([0.0]))
+    with pytest.raises(InputError, match="plane_sigma"):
+        FocusTerm(np.array([2.0]), plane_sigma=-1.0)
+
+
+# Covariance
+
+
+def test_covariance_is_the_dense_inverse(rng):
+    """Intrinsics, poses and points, against the inverse of the whole normal matrix."""
+    from tests.derivatives.test_bundle import numeric_system
+
+    scene = cases.small_scene("mini", rng, n_points=12, n_views=3, images_per_pair=5)
+    problem = cases.make_problem(scene, distances=cases.distances_of(scene, [[0, 1], [2, 3]]))
+    layout = Layout(problem)
+    found = compute_covariance(layout, problem.start, 0.1, poses=True, points=True)
+    _, J = numeric_system(problem, layout, 0.1)
+    n_theta = len(problem.names)
+    keep = np.ones(J.shape[1], bool)
+    keep[:n_theta] = problem.free
+    keep[n_theta : n_theta + 6] = False
+    J = J[:, keep]
+    scale = 1.0 / np.sqrt((J**2).sum(axis=0))
+    inverse = np.linalg.inv((J * scale).T @ (J * scale)) * scale[:, None] * scale
+    whole = np.zeros((len(keep), len(keep)))
+    whole[np.ix_(keep, keep)] = inverse
+    # differences of 1e-6 in J are some 1e-4 here: the matrix is badly conditioned
+    np.testing.assert_allclose(
+        np.sqrt(np.diag(found.array)), np.sqrt(np.diag(whole)[:n_theta]), rtol=1e-3
+    )
+    for view in range(layout.n_views):
+        part = slice(n_theta + 6 * view, n_theta + 6 * view + 6)
+        np.testing.assert_allclose(
+            np.sqrt(np.diag(found.poses[view])), np.sqrt(np.diag(whole[part, part])), rtol=1e-3
+        )
+    for point in range(layout.n_points):
+        first = n_theta + 6 * layout.n_views + 3 * point
+        block = whole[first : first + 3, first : first + 3]
+        np.testing.assert_allclose(
+            np.sqrt(np.diag(found.points[point])), np.sqrt(np.diag(block)), rtol=1e-3
+        )
+
+
+def test_sigma_scales_with_the_noise_and_weakness_is_said(rng):
+    scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
+    found = []
+    for noise in (0.05, 0.2):
+        observations, _ = scene.noisy(noise, rng)
+        found.append(
+            run(
+                cases.with_observations(scene, observations),
+                distances=cases.distances_of(scene, [[0, 1], [2, 3]], 1e-3),
+            )
+        )
+    ratio = found[1].covariance.sigmas()["F"] / found[0].covariance.sigmas()["F"]
+    assert 3.6 < ratio < 4.4
+    value = found[1].covariance.correlation("f_L", "b_L0")
+    said = [text for text in found[1].summary.weak if "f_L and b_L0" in text]
+    assert bool(said) == (abs(value) > 0.99)
+
+
+# Degenerate input
+
+
+def test_one_view(rng):
+    scene = cases.small_scene("mini", rng)
+    one = scene.observations.select(scene.observations.view_indices == 0)
+    with pytest.raises(EstimationError, match="one view only"):
+        start_from_observations(one, 900.0, (320, 240))
+
+
+def test_too_few_points(rng):
+    scene = cases.small_scene("mini", rng)
+    few = scene.observations.select(scene.observations.point_indices < 6)
+    truth = replace(scene.truth, points_world_mm=scene.truth.points_world_mm[:6])
+    with pytest.raises(EstimationError, match="need 8"):
+        run(cases.with_observations(scene, few), start=truth)
+
+
+def geometry_scene(rng, points, poses):
+    camera = build_camera("mini").camera
+    rows = []
+    for view, pose in enumerate(poses):
+        seen = camera.project_all(pose.apply(points))
+        rows.append((np.full(len(seen.lens_indices), view), seen))
+    lenses = np.concatenate([seen.lens_indices for _, seen in rows])
+    observations = Observations.from_arrays(
+        np.concatenate([views for views, _ in rows]),
+        np.concatenate([seen.point_indices for _, seen in rows]),
+        camera.grid.centers_raw_px[lenses],
+        np.concatenate([seen.points_raw_px for _, seen in rows])
+        + rng.normal(scale=0.1, size=(len(lenses), 2)),
+        lens_types=camera.grid.lens_types[lenses],
+    )
+    from benchmarks.bundle_scenes import Scene
+    from lifcal.bundle import BundleState
+
+    truth = BundleState.from_poses(
+        camera.array, camera.distortion, poses, points[observations.point_ids]
+    )
+    return Scene(camera, observations, truth)
+
+
+def cloud(rng, depth, n=60):
+    xy = rng.uniform(-0.25, 0.25, (n, 2))
+    return np.column_stack([xy * depth[:, None], depth])
+
+
+def outcome(scene):
+    """What an adjustment says, as an error or in the summary."""
+    try:
+        return " ".join(run(scene).summary.weak)
+    except EstimationError as error:
+        return str(error)
+
+
+def test_pure_rotation_is_named(rng):
+    points = cloud(rng, rng.uniform(400.0, 1500.0, 60))
+    poses = [
+        RigidTransform.from_rotation_vector(rng.uniform(-0.1, 0.1, 3), np.zeros(3))
+        for _ in range(6)
+    ]
+    assert "turned on the spot" in outcome(geometry_scene(rng, points, poses))
+
+
+def test_one_depth_is_named(rng):
+    points = cloud(rng, np.full(60, 700.0) + rng.uniform(-2.0, 2.0, 60))
+    poses = [
+        RigidTransform.from_rotation_vector([0.0, 0.0, 0.3 * i], [20.0 * i - 50, 10.0 * i, 0.0])
+        for i in range(6)
+    ]
+    assert "one depth" in outcome(geometry_scene(rng, points, poses))
+
+
+def test_flat_scene_is_named(rng):
+    points = cloud(rng, np.full(60, 700.0))
+    poses = [
+        RigidTransform.from_rotation_vector(
+            rng.uniform(-0.25, 0.25, 3), [*rng.uniform(-50, 50, 2), rng.uniform(-150, 200)]
+        )
+        for _ in range(8)
+    ]
+    poses[0] = RigidTransform.identity()
+    assert "flat" in outcome(geometry_scene(rng, points, poses))
+
+
+def test_mixed_cameras(rng):
+    scene = cases.small_scene("mini", rng)
+    observations = scene.observations
+    moved = observations.view_indices >= 3
+    centers = observations.centers_raw_px + np.where(moved[:, None], 5.0, 0.0)
+    mixed = replace(observations, centers_raw_px=centers)
+    with pytest.raises(InputError, match="several cameras"):
+        grid_from_observations(mixed, (700, 500))
+    with pytest.raises(InputError, match="outside the image"):
+        grid_from_observations(observations, (320, 240))
+
+
+def test_grid_from_observations(rng):
+    scene = cases.small_scene("mini", rng)
+    grid = grid_from_observations(scene.observations, scene.camera.image_size)
+    assert grid.pitch_px == pytest.approx(scene.camera.grid.pitch_px, rel=1e-3)
+    wrong = scene.observations.lens_types.copy()
+    wrong[0] = (wrong[0] + 1) % 3
+    with pytest.raises(InputError, match="two lens types"):
+        grid_from_observations(
+            replace(scene.observations, lens_types=wrong), scene.camera.image_size
+        )
+
+
+# Scale files and results
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no distances"),
+        ("1 2 3\n", "line 1"),
+        ("# x\n1 2 ten 1\n", "line 2"),
+        ("1 2 10 0\n", "sigma"),
+        ("1 2 -10 1\n", "distance"),
+        ("1 1 10 1\n", "itself"),
+    ],
+)
+def test_bad_distances_are_one_line(tmp_path, text, words):
+    path = tmp_path / "distances.txt"
+    path.write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_distances(path)
+
+
+def test_distances_file(tmp_path):
+    path = tmp_path / "distances.txt"
+    path.write_text("# two\n1 2 10.5 0.1  # first\n\n3 4 20 0.2\n")
+    found = read_distances(path)
+    assert found.point_ids.tolist() == [[1, 2], [3, 4]]
+    assert found.lengths_mm.tolist() == [10.5, 20.0]
+
+
+def test_scale_records_refuse():
+    with pytest.raises(InputError, match="two different places"):
+        CameraPositions(np.array([0, 1]), np.zeros((2, 3)), np.ones(2))
+    with pytest.raises(InputError, match="two known positions"):
+        CameraPositions(np.array([0, 0]), np.eye(3)[:2], np.ones(2))
+    with pytest.raises(InputError, match="needs"):
+        Distances.from_markers([[1, 2, 3]], 10.0, 0.1)
+    with pytest.raises(InputError, match="prior"):
+        Prior(1.0, 0.0)
+
+
+def test_files(tmp_path, rng):
+    scene = cases.small_scene("mini", rng)
+    noisy, _ = scene.noisy(0.1, rng)
+    found = run(
+        cases.with_observations(scene, noisy), distances=cases.distances_of(scene, [[0, 1]])
+    )
+    paths = write_adjustment(tmp_path / "out", found)
+    camera = read_camera(paths["camera.json"])
+    np.testing.assert_allclose(
+        camera.parameters.as_vector(), found.camera.parameters.as_vector(), rtol=1e-12
+    )
+    assert camera.scale_source == "distances"
+    assert camera.sigmas()["B"] == pytest.approx(found.covariance.sigmas()["B"], rel=1e-9)
+    poses = read_tum(paths["poses.txt"])
+    np.testing.assert_allclose(
+        poses.positions_world_mm(), found.state.positions_world_mm(), atol=1e-6
+    )
+    lines = paths["points.ply"].read_text().splitlines()
+    assert lines[0] == "ply"
+    assert len(lines) == 8 + len(found.state.points_world_mm)
+    summary = read_json(paths["summary.json"])
+    assert summary["scale_source"] == "distances"
+    assert summary["n_used"] == found.summary.n_used
+    assert summary["distances"][0]["found_mm"] == pytest.approx(
+        summary["distances"][0]["mm"], abs=0.1
+    )
+    assert summary["parameters"]["F"]["sigma"] > 0.0
