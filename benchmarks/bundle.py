@@ -14,7 +14,14 @@ import numpy as np
 
 from benchmarks.bundle_scenes import Scene, make_scene
 from benchmarks.figures import Figure
-from benchmarks.r12 import FOLDER, board_distances, judge_board, published_focal_px, read_r12
+from benchmarks.r12 import (
+    FOLDER,
+    board_distances,
+    judge_board,
+    published_focal_px,
+    published_ratio,
+    read_r12,
+)
 from lifcal.arrays import FloatArray
 from lifcal.bundle import (
     Adjustment,
@@ -266,11 +273,13 @@ def _focus_figures() -> list[Figure]:
 # Real corners
 
 
-def adjust_r12(*, focus: bool) -> Adjustment:
+def adjust_r12(
+    *, focus: bool, strength: float | Prior = Prior(0.5, 0.25), plane_sigma: float = 0.05
+) -> Adjustment:
     """Return the R12-A adjustment from observations alone; the board's long edges give the scale.
 
-    The focus term has the published focal planes, each 1 / u with a sigma of 0.05, and a strength
-    with the prior 0.5 +- 0.25.
+    The focus term has the published focal planes. Its strength and the sigma of each 1 / u are
+    choices, not measurements: B depends on them, and the figures show by how much.
     """
     data = read_r12()
     width, height = data.published.image_size
@@ -280,8 +289,8 @@ def adjust_r12(*, focus: bool) -> Adjustment:
     )
     options = AdjustOptions()
     if focus:
-        term = FocusTerm(data.focal_planes, plane_sigma=0.05)
-        options = AdjustOptions(focus=term, focus_strength=Prior(0.5, 0.25))
+        term = FocusTerm(data.focal_planes, plane_sigma=plane_sigma)
+        options = AdjustOptions(focus=term, focus_strength=strength)
     return adjust(
         data.observations,
         start,
@@ -319,6 +328,19 @@ def _r12_figures() -> list[Figure]:
             Figure(f"R12-A, {name}: b_L0", p.lens_to_array_mm, "mm", "lower", 70.0),
             Figure(f"R12-A, {name}: B", p.array_to_sensor_mm, "mm", "lower", 0.5),
         ]
+    choices: tuple[tuple[str, float | Prior, float], ...] = (
+        ("g = 0.5, planes exact", 0.5, 0.0),
+        ("g = 0.5 +- 0.25, planes exact", Prior(0.5, 0.25), 0.0),
+        ("g = 0.5, planes +- 0.1", 0.5, 0.1),
+    )
+    for name, strength, sigma in choices:
+        found = adjust_r12(focus=True, strength=strength, plane_sigma=sigma)
+        worst = max(abs(row.percent) for row in found.summary.residual_scale)
+        b = found.camera.parameters.array_to_sensor_mm
+        figures += [
+            Figure(f"R12-A, {name}: B", b, "mm", "lower", 0.5),
+            Figure(f"R12-A, {name}: scale by type and depth, worst", worst, "%", "lower", 10.0),
+        ]
     published = read_r12().published
     p = published.parameters
     thin = p.lens_to_array_mm / (p.lens_to_array_mm + p.array_to_sensor_mm)
@@ -327,6 +349,13 @@ def _r12_figures() -> list[Figure]:
     return [
         *figures,
         Figure("R12-A, published: F", focal, "px", "lower", 12000.0),
+        Figure(
+            "R12-A, published: F with its own ratio of pitches",
+            published_focal_px(published, published_ratio()),
+            "px",
+            "lower",
+            12000.0,
+        ),
         Figure(
             "R12-A, published: F, 0.1 % less in the pupil ratio",
             100.0 * (moved / focal - 1.0),

@@ -10,6 +10,7 @@ import numpy as np
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.bundle import Distances, Observations
 from lifcal.camera import CompoteIntrinsics, read_compote
+from lifcal.files import read_json
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data" / "R12-A"
 COLUMNS, ROWS, SPACING_MM = 9, 5, 10.0
@@ -56,6 +57,14 @@ def published_focal_px(published: CompoteIntrinsics, ratio: float) -> float:
     f, b0, b = p.focal_length_mm, p.lens_to_array_mm, p.array_to_sensor_mm
     inner = (1.0 - ratio) * (f - b0) + ratio * b
     return f * b / (inner * published.pixel_size_mm)
+
+
+def published_ratio(folder: Path = FOLDER) -> float:
+    """Return the published pitch of the micro lenses over that of the micro images."""
+    content = read_json(folder / "intrinsics.js")
+    lenses = float(content["mla"]["mesh"]["pitch"][0][0])
+    images = float(content["mia"]["mesh"]["pitch"][0][0])
+    return lenses / (images * float(content["sensor"]["scale"]))
 
 
 def board_distances(sigma_mm: float = 0.02) -> Distances:

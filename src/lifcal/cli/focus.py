@@ -99,6 +99,8 @@ def focus(
 
     if grid is not None and xml is not None:
         raise InputError("--grid is used as it is, --xml is a start for finding one: give only one")
+    if depth_range is not None:
+        depth_range = (min(depth_range), max(depth_range))
     options = DepthOptions(scale=scale, depth_range=depth_range)
     frames = open_frames(raws, bayer=bayer)
     _check_names(frames)
@@ -396,6 +398,8 @@ def _make_engine(
         usable.grid = record.grid
         low, high = record.content["depth_range"]
         options = replace(options, depth_range=(float(low), float(high)))
+        if vignetting is None and record.grid.discs is None:
+            vignetting = _profile(usable, usable.choose(_FRAMES_FOR_RANGE), record.grid)
         return FocusEngine(record.grid, vignetting, options, bayer=bayer)
 
     notes: list[str] = []
@@ -417,6 +421,12 @@ def _make_engine(
         chosen = usable.choose(_FRAMES_FOR_RANGE)
     if not chosen:
         return None
+    if vignetting is None and grid.discs is None:
+        vignetting = _profile(usable, chosen, grid)
+        notes.append(
+            "no white image, and no overlap discs could be fitted: brightness inside micro images "
+            "is evened out by the mean over the raws"
+        )
     if grid.focal_planes is None:
         grid, more = _add_focal_planes(usable, chosen, grid, vignetting, bayer)
         notes += more
@@ -433,6 +443,12 @@ def _make_engine(
         "notes": notes,
     }
     return engine
+
+
+def _profile(usable: _UsableFrames, chosen: list[int], grid: MicroLensGrid) -> Float32Array:
+    from lifcal.imaging.devignette import vignetting_from_frames
+
+    return vignetting_from_frames(grid, (usable[index].gray for index in chosen))
 
 
 def _read_white(path: Path | None, size: tuple[int, int], bayer: str | None) -> Frame | None:

@@ -7,6 +7,7 @@ where it is too dark to be of use. Raws are divided by it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +89,48 @@ def vignetting_from_discs(
     width, height = grid.image_size
     out = np.empty((height, width), np.float32)
     _kernels.sum_profiles(*grid.index.table, grid.lens_types, profiles, _STEP_PX, out)
+    return _cut(out, darkest)
+
+
+def vignetting_from_frames(
+    grid: MicroLensGrid, images: Iterable[Float32Array], *, darkest: float = DARKEST
+) -> Float32Array:
+    """Return the vignetting map of the mean brightness by distance from the micro-image center.
+
+    For raws without a white image whose fall-off is not that of two discs: the scene averages out
+    over thousands of lenses. One profile for all lens types.
+
+    Parameters
+    ----------
+    grid : MicroLensGrid
+    images : iterable of (height, width) float32
+        Luminance of some raws.
+    darkest : float
+        Below this part of the brightness in the middle the map is 0.
+
+    Returns
+    -------
+    (height, width) float32
+        0 outside the micro images.
+    """
+    labels = grid.label_image()
+    rows, cols = np.nonzero(labels >= 0)
+    centers = grid.centers_raw_px[labels[rows, cols]]
+    distance = np.hypot(cols - centers[:, 0], rows - centers[:, 1])
+    bins = np.floor(distance).astype(np.int64)
+    count = np.maximum(np.bincount(bins), 1)
+    total = np.zeros(len(count))
+    for image in images:
+        total += np.bincount(bins, image[rows, cols], len(count))
+    middles = np.bincount(bins, distance, len(count)) / count
+    profile = total / count
+    middle = float(profile[middles <= 0.4 * grid.radius_px].max(initial=0.0))
+    if not middle > 0.0:
+        raise InputError("the frames are black in the middle of their micro images")
+    # Light only falls outward; a rise is the scene or the next lens.
+    profile = np.minimum.accumulate(np.minimum(profile / middle, 1.0))
+    out = np.zeros(labels.shape, np.float32)
+    out[rows, cols] = np.interp(distance, middles, profile)
     return _cut(out, darkest)
 
 

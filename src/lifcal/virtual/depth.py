@@ -334,8 +334,16 @@ def _evaluate(
     cols = np.minimum((np.arange(shape[1]) + 0.5) * fine / step, cell_flags.shape[1] - 1)
     flags = cell_flags[np.ix_(rows, cols.astype(int))]
     flags[hidden] |= np.uint8(DepthFlag.OCCLUSION)
-    filled: Float32Array = np.asarray(1.0 / rho, np.float32)
+    low, high = sorted(1.0 / end for end in depth_range)
+    beyond = (rho < low * (1.0 - _EDGE)) | (rho > high * (1.0 + _EDGE))
+    if low < 0.0:
+        beyond = (rho < low * (1.0 + _EDGE)) | (rho > high * (1.0 - _EDGE))
+    flags[beyond] |= np.uint8(DepthFlag.OUT_OF_RANGE)
+    filled: Float32Array = np.asarray(1.0 / np.clip(rho, low, high), np.float32)
     sigma = np.sqrt(variance * filled**4 + np.float32(_SYSTEMATIC**2) * filled**2)
+    flags[~(sigma < np.float32(options.most_sigma) * np.abs(filled))] |= np.uint8(
+        DepthFlag.NO_TEXTURE
+    )
     unknown = (flags & UNKNOWN) != 0
     return VirtualDepth(
         np.where(unknown, np.float32(np.nan), filled),

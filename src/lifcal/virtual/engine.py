@@ -40,7 +40,8 @@ class FocusEngine:
     grid : MicroLensGrid
         Its focal planes and overlap discs are used where it has them.
     vignetting : (height, width) float32 or None
-        From `vignetting_from_white`; None takes what the grid's overlap discs predict.
+        From `vignetting_from_white` or `vignetting_from_frames`; None takes what the grid's overlap
+        discs predict.
     options : DepthOptions or None
     bayer : str or None
         The color mosaic that frames were interpolated from.
@@ -61,7 +62,7 @@ class FocusEngine:
             if grid.discs is None:
                 raise InputError(
                     "the grid has no overlap discs, so brightness inside micro images cannot be "
-                    "evened out: needs a white image, or a grid that was fitted to one"
+                    "evened out: needs a vignetting map, of a white image or of some frames"
                 )
             vignetting = vignetting_from_discs(grid)
         if vignetting.shape != (height, width):
