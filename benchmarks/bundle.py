@@ -46,6 +46,7 @@ from lifcal.simulate import CAMERAS, build_camera
 
 JUDGED = ("f_L", "b_L0", "B", "c_x", "c_y", "alpha", "F")
 NOISE_PX = 0.1
+R12_STRENGTH = Prior(0.5, 0.25)
 DEPTHS_MM: Mapping[str, tuple[float, float]] = {
     "r5-12.5mm": (400.0, 1500.0),
     "r5-16mm": (400.0, 1500.0),
@@ -274,7 +275,7 @@ def _focus_figures() -> list[Figure]:
 
 
 def adjust_r12(
-    *, focus: bool, strength: float | Prior = Prior(0.5, 0.25), plane_sigma: float = 0.05
+    *, focus: bool, strength: float | Prior = R12_STRENGTH, plane_sigma: float = 0.05
 ) -> Adjustment:
     """Return the R12-A adjustment from observations alone; the board's long edges give the scale.
 

@@ -136,6 +136,26 @@ def test_range_needs_texture(rng):
         find_depth_range(blank, grid)
 
 
+def test_black_image_has_no_depth():
+    grid = make_grid()
+    black = np.zeros((260, 300), np.float32)
+    depth = estimate_virtual_depth(black, grid, DepthOptions(depth_range=(2.4, 4.0)))
+    assert not depth.known.any()
+
+
+def test_what_is_given_is_within_its_limits(rng):
+    grid = make_grid()
+    raw = make_raw(grid, constant(1.0 / 3.2), make_texture(rng))
+    raw[:, 150:] = 0.5
+    raw += rng.normal(scale=0.05, size=raw.shape).astype(np.float32)
+    depth = estimate_virtual_depth(raw, grid, DepthOptions(depth_range=(2.6, 3.9)))
+    given = depth.known
+    assert given.any()
+    assert (depth.sigma[given] < 0.03 * depth.u[given]).all()
+    assert depth.u[given].min() > 2.4
+    assert depth.u[given].max() < 4.2
+
+
 def test_out_of_range_is_said(rng):
     grid = make_grid()
     raw = make_raw(grid, constant(1.0 / 3.2), make_texture(rng))

@@ -192,6 +192,7 @@ def estimate_virtual_depth(
         _kernels.fuse(rho, sums, half, _EDGE, fused)
         settled = np.abs(fused[..., 0] / first - 1.0) < _MOST_CHANGE
         fused[..., 0] = np.where(settled, fused[..., 0], first)
+        fused[~settled, 1:3] = 0.0
         rho = fused[..., 0].copy()
     fused[..., 3] *= _correlation(rho, step / parts)
     flags = _flag_cells(fused, settled, margin, options)
@@ -286,6 +287,11 @@ def _typical_noise(cost: Float32Array) -> np.float32:
     return np.float32(max(float(np.quantile(some[known].min(axis=1), 0.3)), 1e-12))
 
 
+def _median_noise(fused: FloatArray) -> float:
+    known = np.isfinite(fused[..., 4])
+    return float(np.sqrt(np.median(fused[known, 4]))) if known.any() else 0.0
+
+
 def _correlation(rho: FloatArray, spacing_px: float) -> FloatArray:
     """Return by how much neighboring samples, which share pixels, raise the variance.
 
@@ -352,5 +358,5 @@ def _evaluate(
         filled,
         options.scale,
         depth_range,
-        float(np.sqrt(np.nanmedian(fused[..., 4]))),
+        _median_noise(fused),
     )
