@@ -24,6 +24,7 @@ from lifcal.simulate import (
     build_scene,
 )
 from lifcal.simulate.overview import display, draw_overview
+from lifcal.virtual import FocusEngine
 
 mpl.use("agg")
 
@@ -125,6 +126,31 @@ def make_grid_fit() -> None:
     write_png(FOLDER / "grid-fit.png", draw_grid_fit(fit, average.mean))
 
 
+def make_virtual_depth() -> None:
+    """A raw frame, its totally focused image, virtual depth and its standard deviation."""
+    recording = virtual.record(virtual.CAMERA, "desk", 1, (10,))
+    camera = recording.camera
+    frame = recording.raw(0)
+    result = FocusEngine(camera.grid).run(frame)
+    low, high = np.nanquantile(result.depth.u, [0.005, 0.995])
+    sigma = 100.0 * result.depth.sigma / result.depth.u
+    pictures = [
+        (f"raw, {frame.image_size[0]} x {frame.image_size[1]} px", np.clip(frame.gray, 0.0, 1.0)),
+        ("totally focused", np.clip(result.focused.image, 0.0, 1.0)),
+    ]
+    panels = [
+        preview.panel(preview.fit(np.asarray(255.0 * image, np.uint8), 460, 460), caption)
+        for caption, image in pictures
+    ]
+    for caption, image, ends in (
+        (f"virtual depth, {low:.2f} (blue) to {high:.2f} (red)", result.depth.u, (low, high)),
+        ("its sigma, 0 (blue) to 1 % (red)", sigma, (0.0, 1.0)),
+    ):
+        colors = preview.colorize(image, *ends)
+        panels.append(preview.panel(preview.fit(colors, 460, 460), caption))
+    write_png(FOLDER / "virtual-depth.png", preview.tile([panels]))
+
+
 def make_virtual_depth_phase() -> None:
     """Median error of virtual depth by sub-pixel phase, and by virtual depth."""
     import matplotlib.pyplot as plt
@@ -168,4 +194,5 @@ if __name__ == "__main__":
     make_grid()
     make_grid_fit()
     make_focus_shift()
+    make_virtual_depth()
     make_virtual_depth_phase()
