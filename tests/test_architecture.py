@@ -18,6 +18,9 @@ ROOMS = [
     "simulate",
     "virtual",
     "bundle",
+    "export",
+    "evaluate",
+    "report",
     "cli",
 ]
 
@@ -27,6 +30,7 @@ DOORS = {
     "typer": {"cli"},
     "rich": {"cli"},
     "defusedxml": {"camera"},
+    "evo": {"evaluate"},
     "numba": {"bundle", "camera", "imaging", "simulate", "virtual"},
 }
 

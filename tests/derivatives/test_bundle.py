@@ -27,7 +27,7 @@ def scene(request, rng):
     return cases.small_scene(request.param, rng, n_points=12, n_views=3, images_per_pair=4)
 
 
-@pytest.mark.parametrize("shape", [None, "linear", "overlap"])
+@pytest.mark.parametrize("shape", [None, "linear", "overlap", "devignetted"])
 @pytest.mark.parametrize("kind", DISTORTIONS)
 def test_rows(scene, kind, shape, rng):
     from dataclasses import replace
@@ -42,7 +42,7 @@ def test_rows(scene, kind, shape, rng):
     s = problem.pixel_size_mm
     model = type(twin_distortion(distortion))
     n_k = len(distortion.parameters)
-    discs = problem.focus.discs if shape == "overlap" else None
+    discs = problem.focus.discs if shape in ("overlap", "devignetted") else None
     for i in rng.choice(len(observations), 8, replace=False):
         pose = state.cam_from_world[observations.view_indices[i]]
         point = pose.apply(state.points_world_mm[observations.point_indices[i]][None])[0]
@@ -54,7 +54,8 @@ def test_rows(scene, kind, shape, rng):
                 g, inverse = x[8 + n_k], x[9 + n_k + lens]
                 focus = bundle_twin.Focus(g, 1.0 / inverse)
                 if discs is not None:
-                    focus = bundle_twin.Focus(g, 1.0 / inverse, discs.main_px, discs.micro_px[lens])
+                    radii = (discs.main_px, discs.micro_px[lens])
+                    focus = bundle_twin.Focus(g, 1.0 / inverse, *radii, shape == "devignetted")
             return bundle_twin.project(
                 x[:3], center, paper_model.Pinholes(*x[3:8]), s, model(*x[8 : 8 + n_k]), focus
             )

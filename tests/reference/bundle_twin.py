@@ -14,12 +14,16 @@ from tests.reference import paper_model
 
 
 class Focus(NamedTuple):
-    """The focus term: strength, u_T for this lens; discs in px for the overlap, None for linear."""
+    """The focus term: strength, u_T for this lens; discs in px, None for linear.
+
+    `devignetted`: the overlap at the place where the point is seen.
+    """
 
     strength: Any
     plane_u: Any
     main_px: float | None = None
     micro_px: float | None = None
+    devignetted: bool = False
 
 
 def project(point_cam_mm, center_raw_px, pinholes, s, distortion, focus=None):
@@ -37,6 +41,14 @@ def project(point_cam_mm, center_raw_px, pinholes, s, distortion, focus=None):
         if focus.main_px is None:
             # 1/u_T - 1/u = k (1/v_T - 1/v)
             ideal = center + m * (1.0 + focus.strength * k * defocus)
+        elif focus.devignetted:
+            u = 1.0 / (1.0 - k + k / v)
+            distance = np.sqrt(m[0] ** 2 + m[1] ** 2)
+            seen = distance
+            for _ in range(300):  # a contraction
+                centroid = overlap_centroid(focus.micro_px, focus.main_px, seen)
+                seen = distance + focus.strength * (1.0 - focus.plane_u / u) * centroid
+            ideal = center + m / distance * seen
         else:
             ratio = camera.B / camera.b_L0
             distance = np.sqrt(m[0] ** 2 + m[1] ** 2)

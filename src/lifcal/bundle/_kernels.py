@@ -22,12 +22,16 @@ from lifcal.camera._kernels import distort_by_parameters, distort_point
 FOCUS_OFF = 0
 FOCUS_LINEAR = 1
 FOCUS_OVERLAP = 2
+FOCUS_DEVIGNETTED = 3
 
 # A product and a sum may become one instruction, and a division by zero gives what IEEE says; NaN
 # keeps its meaning.
 _OPTIONS: Any = {"cache": True, "error_model": "numpy", "fastmath": {"contract"}}
 
 VIEWS_PER_GROUP = 8
+
+NEWTON_STEPS = 8
+"""Of the place where a devignetted point is seen; three are enough but at the core's edge."""
 
 LOSS_NONE = 0
 LOSS_HUBER = 1
@@ -65,14 +69,15 @@ def overlap_centroid(a, b, d):
 
 
 @njit(inline="always", **_OPTIONS)
-def focus_magnification(shape, inverse_plane, main, micro, m, u):
-    """Return h, (dh/dm) / m, dh/du and dh/d(inverse_plane).
+def focus_magnification(shape, strength, inverse_plane, main, micro, m, u):
+    """Return h, (dh/dm) / m, dh/du, dh/d(inverse_plane) and d(g h)/dg.
 
     A micro image is magnified by 1 + g h about its center. `m` is the distance from the center,
-    `inverse_plane` is 1 / u_T.
+    `inverse_plane` is 1 / u_T, `strength` is g.
     """
     if shape == FOCUS_LINEAR:
-        return inverse_plane - 1.0 / u, 0.0, 1.0 / (u * u), 1.0
+        h = inverse_plane - 1.0 / u
+        return h, 0.0, 1.0 / (u * u), 1.0, h
     if shape == FOCUS_OVERLAP:
         # On the sensor the micro aperture has the radius micro |u_T / u|, and what the centroid of
         # the overlap moves by is the defocus (1 / u_T - 1 / u) u.
@@ -80,7 +85,7 @@ def focus_magnification(shape, inverse_plane, main, micro, m, u):
         a = micro / abs(u * inverse_plane)
         if m < 1e-9:
             share = 1.0 if main <= a else 0.0
-            return defocus * share, 0.0, share * inverse_plane, share * u
+            return defocus * share, 0.0, share * inverse_plane, share * u, defocus * share
         centroid, by_a, by_d = overlap_centroid(a, main, m)
         share = centroid / m
         shrink = defocus * by_a * a / m
@@ -89,8 +94,39 @@ def focus_magnification(shape, inverse_plane, main, micro, m, u):
             defocus * (by_d - share) / (m * m),
             share * inverse_plane - shrink / u,
             share * u - shrink / inverse_plane,
+            defocus * share,
         )
-    return 0.0, 0.0, 0.0, 0.0
+    if shape == FOCUS_DEVIGNETTED:
+        # A pixel shows the mean over the overlap that the white image has at that pixel, so the
+        # centroid is taken where the point is seen: t = defocus centroid(m + g t), h = t / m.
+        defocus = 1.0 - 1.0 / (u * inverse_plane)
+        by_u = 1.0 / (u * u * inverse_plane)
+        by_plane = 1.0 / (u * inverse_plane * inverse_plane)
+        if m < 1e-9:
+            share = 1.0 if main <= micro else 0.0
+            rest = 1.0 / (1.0 - strength * defocus * share)
+            h = defocus * share * rest
+            more = share * rest * rest
+            return h, 0.0, more * by_u, more * by_plane, h * rest
+        t = 0.0
+        for _ in range(NEWTON_STEPS):
+            centroid, _, by_d = overlap_centroid(micro, main, max(m + strength * t, 0.0))
+            step = (t - defocus * centroid) / (1.0 - strength * defocus * by_d)
+            t -= step
+            if abs(step) < 1e-14:
+                break
+        centroid, _, by_d = overlap_centroid(micro, main, max(m + strength * t, 0.0))
+        rest = 1.0 / (1.0 - strength * defocus * by_d)
+        h = t / m
+        share = centroid * rest / m
+        return (
+            h,
+            (defocus * by_d * rest - h) / (m * m),
+            share * by_u,
+            share * by_plane,
+            h * rest,
+        )
+    return 0.0, 0.0, 0.0, 0.0, 0.0
 
 
 @njit(inline="always", **_OPTIONS)
@@ -112,17 +148,19 @@ def seen_point(theta, model, k, x, y, z, center_x, center_y, kind, shape, main, 
     h_m = 0.0
     h_u = 0.0
     h_p = 0.0
+    h_g = 0.0
     scale = 1.0
     if shape != FOCUS_OFF:
         g = 5 + k.shape[0]
-        h, h_m, h_u, h_p = focus_magnification(
-            shape, theta[g + 1 + kind], main, micro[kind], math.sqrt(mx * mx + my * my), w / z
+        m = math.sqrt(mx * mx + my * my)
+        h, h_m, h_u, h_p, h_g = focus_magnification(
+            shape, theta[g], theta[g + 1 + kind], main, micro[kind], m, w / z
         )
         scale = 1.0 + theta[g] * h
     rx = center_x - cx + mx * scale
     ry = center_y - cy + my * scale
     xd, yd, jxx, jxy, jyx, jyy = distort_point(model, k, rx, ry)
-    return xd + cx, yd + cy, rx, ry, mx, my, w, h, h_m, h_u, h_p, jxx, jxy, jyx, jyy
+    return xd + cx, yd + cy, rx, ry, mx, my, w, h, h_m, h_u, h_p, h_g, jxx, jxy, jyx, jyy
 
 
 @njit(inline="always", **_OPTIONS)
@@ -168,7 +206,7 @@ def compute_residuals(
         for i in range(pair_obs[pair], pair_obs[pair + 1]):
             c = obs_center[i]
             kind = obs_type[i]
-            xd, yd, _, _, _, _, _, _, _, _, _, _, _, _, _ = seen_point(
+            xd, yd, _, _, _, _, _, _, _, _, _, _, _, _, _, _ = seen_point(
                 theta,
                 model,
                 k,
@@ -221,7 +259,7 @@ def compute_cost(
                     continue
                 c = obs_center[i]
                 kind = obs_type[i]
-                xd, yd, _, _, _, _, _, _, _, _, _, _, _, _, _ = seen_point(
+                xd, yd, _, _, _, _, _, _, _, _, _, _, _, _, _, _ = seen_point(
                     theta,
                     model,
                     k,
@@ -273,7 +311,7 @@ def fill_rows(
     `tail` (2, n_k) is room for the distortion's columns.
     """
     n_k = k.shape[0]
-    xd, yd, rx, ry, mx, my, w, h, h_m, h_u, h_p, jxx, jxy, jyx, jyy = seen_point(
+    xd, yd, rx, ry, mx, my, w, h, h_m, h_u, h_p, h_g, jxx, jxy, jyx, jyy = seen_point(
         theta, model, k, x, y, z, center_x, center_y, kind, shape, main, micro
     )
     focal = theta[0]
@@ -345,8 +383,8 @@ def fill_rows(
     if shape != FOCUS_OFF:
         px = jxx * mx + jxy * my
         py = jyx * mx + jyy * my
-        row_x[8 + n_k] = h * px
-        row_y[8 + n_k] = h * py
+        row_x[8 + n_k] = h_g * px
+        row_y[8 + n_k] = h_g * py
         for j in range(9 + n_k, row_x.shape[0]):
             row_x[j] = 0.0
             row_y[j] = 0.0

@@ -14,8 +14,13 @@ from lifcal.bundle import _kernels
 from lifcal.camera import MicroLensGrid, OverlapDiscs
 from lifcal.errors import ConfigError, InputError
 
-FOCUS_SHAPES = ("linear", "overlap")
-_SHAPE_IDS = {"linear": _kernels.FOCUS_LINEAR, "overlap": _kernels.FOCUS_OVERLAP}
+FOCUS_SHAPES = ("linear", "overlap", "devignetted")
+_SHAPE_IDS = {
+    "linear": _kernels.FOCUS_LINEAR,
+    "overlap": _kernels.FOCUS_OVERLAP,
+    "devignetted": _kernels.FOCUS_DEVIGNETTED,
+}
+FocusShape = Literal["linear", "overlap", "devignetted"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,25 +31,28 @@ class FocusTerm:
 
     - linear: `h = 1 / u_T - 1 / u`;
     - overlap: `m h` is how far the centroid of the overlap of both apertures moves the spot, from
-      the discs that a white image shows; then g = 1 is a centroid of the whole spot.
+      the discs that a white image shows; then g = 1 is a centroid of the whole spot;
+    - devignetted: the same for images that were divided by the white image. Each of their pixels is
+      the mean over the overlap at that very pixel, so the centroid is that of the white image at
+      the place where the point is seen, and g = 1.
 
-    Both use the virtual depth `u` with micro-image centers, so neither depends on the scale. With
+    All use the virtual depth `u` with micro-image centers, so neither depends on the scale. With
     the paper's `v`, the linear strength is `g k`, `k = b_L0 / (b_L0 + B)`.
 
     Parameters
     ----------
     focal_planes : (n_types,) float64
         `u_T`, the virtual depth at which each lens type is in focus.
-    shape : 'linear' or 'overlap'
+    shape : 'linear', 'overlap' or 'devignetted'
     discs : OverlapDiscs or None
-        Needed for 'overlap'.
+        Needed for 'overlap' and 'devignetted'.
     plane_sigma : float
         Standard deviation of each 1 / u_T. 0: they are exact. Else they are estimated with this
         prior, and the differences between lens types decide.
     """
 
     focal_planes: FloatArray
-    shape: Literal["linear", "overlap"] = "linear"
+    shape: FocusShape = "linear"
     discs: OverlapDiscs | None = None
     plane_sigma: float = 0.0
 
@@ -58,9 +66,9 @@ class FocusTerm:
             raise ConfigError.unknown("focus shape", self.shape, FOCUS_SHAPES)
         if not (math.isfinite(self.plane_sigma) and self.plane_sigma >= 0.0):
             raise InputError(f"plane_sigma is {self.plane_sigma}, needs 0 or a positive number")
-        if self.shape == "overlap":
+        if self.shape != "linear":
             if self.discs is None:
-                raise InputError("the overlap shape needs the discs of a white image")
+                raise InputError(f"the {self.shape} shape needs the discs of a white image")
             if len(self.discs.micro_px) != len(planes):
                 raise InputError(
                     f"{len(self.discs.micro_px)} micro discs for {len(planes)} focal planes"
@@ -71,7 +79,7 @@ class FocusTerm:
     def from_grid(
         cls,
         grid: MicroLensGrid,
-        shape: Literal["linear", "overlap"] = "linear",
+        shape: FocusShape = "linear",
         plane_sigma: float = 0.0,
     ) -> FocusTerm:
         """Build from the focal planes (and discs) that a grid holds."""
@@ -80,13 +88,13 @@ class FocusTerm:
         return cls(grid.focal_planes, shape, grid.discs, plane_sigma)
 
     def compute_magnification(
-        self, offset_px: float, lens_type: int, virtual_depth: float
+        self, offset_px: float, lens_type: int, virtual_depth: float, strength: float = 1.0
     ) -> float:
-        """Return h for one micro image."""
+        """Return h for one micro image; only 'devignetted' depends on the strength."""
         shape, main, micro = self.packed()
         inverse = 1.0 / self.focal_planes[lens_type]
-        h, _, _, _ = _kernels.focus_magnification(
-            shape, inverse, main, micro[lens_type], offset_px, virtual_depth
+        h, _, _, _, _ = _kernels.focus_magnification(
+            shape, strength, inverse, main, micro[lens_type], offset_px, virtual_depth
         )
         return float(h)
 

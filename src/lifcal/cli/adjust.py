@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -13,6 +13,7 @@ from lifcal.errors import ConfigError, DataError, InputError
 
 if TYPE_CHECKING:
     from lifcal.bundle import Adjustment, FocusTerm, Prior
+    from lifcal.bundle.focus import FocusShape
     from lifcal.camera import MicroLensGrid
 
 
@@ -50,7 +51,7 @@ def adjust(
     plane_sigma: Annotated[
         float, typer.Option(help="Prior of 1/u of each focal plane; 0: they are given.")
     ] = 0.0,
-    focus_shape: Annotated[str, typer.Option(help="linear or overlap.")] = "linear",
+    focus_shape: Annotated[str, typer.Option(help="linear, overlap or devignetted.")] = "linear",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Calibrate a camera from points measured in micro images.
@@ -129,9 +130,7 @@ def _make_focus(
         raise ConfigError.unknown("focus shape", shape, FOCUS_SHAPES)
     if grid.focal_planes is None:
         raise DataError("--focus-strength needs --grid with a grid.json that has focal planes")
-    term = FocusTerm.from_grid(
-        grid, "overlap" if shape == "overlap" else "linear", plane_sigma=plane_sigma
-    )
+    term = FocusTerm.from_grid(grid, cast("FocusShape", shape), plane_sigma=plane_sigma)
     return term, Prior(strength, sigma) if sigma > 0.0 else strength
 
 

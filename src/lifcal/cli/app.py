@@ -12,6 +12,8 @@ from lifcal.cli import _console
 from lifcal.cli.adjust import adjust
 from lifcal.cli.camera import camera_app
 from lifcal.cli.demo import demo
+from lifcal.cli.evaluate import evaluate
+from lifcal.cli.export import export
 from lifcal.cli.focus import focus
 from lifcal.cli.grid import grid
 from lifcal.cli.simulate import simulate
@@ -52,6 +54,8 @@ app.command("simulate")(simulate)
 app.command("grid")(grid)
 app.command("focus")(focus)
 app.command("adjust")(adjust)
+app.command("evaluate")(evaluate)
+app.command("export")(export)
 app.add_typer(camera_app, name="camera")
 
 

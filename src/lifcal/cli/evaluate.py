@@ -1,0 +1,80 @@
+"""`lifcal evaluate`: hold a calibration against the truth of a simulation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lifcal.cli._console import messages, output, say_note, verb
+
+if TYPE_CHECKING:
+    from lifcal.evaluate import Evaluation
+
+
+@verb()
+def evaluate(
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of a calibration.")],
+    truth: Annotated[
+        Path, typer.Option(help="Folder that lifcal simulate wrote, or its truth folder.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare a calibration with the truth of a simulation.
+
+    Parameters in their units, per cent and sigmas; trajectory and depths after alignment.
+    """
+    from lifcal.evaluate import evaluate_calibration
+
+    with messages().status("comparing"):
+        found = evaluate_calibration(folder, truth)
+    if as_json:
+        print(json.dumps(found.as_dict(), indent=2, allow_nan=False))
+    else:
+        _print_tables(found)
+    for note in found.notes:
+        say_note(note)
+
+
+def _print_tables(found: Evaluation) -> None:
+    from rich.table import Table
+
+    table = Table(title="intrinsics", title_justify="left")
+    table.add_column("parameter", no_wrap=True)
+    for column in ("estimated", "true", "error", "sigma", "/ sigma", "< 2"):
+        table.add_column(column, justify="right")
+    for row in found.parameters:
+        error = f"{row.error:+.3g} {row.unit}" if row.percent is None else f"{row.percent:+.4f} %"
+        table.add_row(
+            f"{row.name} {row.unit}",
+            f"{row.estimated:.7g}",
+            f"{row.true:.7g}",
+            error,
+            "" if row.sigma is None else f"{row.sigma:.2g}",
+            "" if row.error_sigmas is None else f"{row.error_sigmas:+.2f}",
+            "" if row.within_2_sigma is None else "yes" if row.within_2_sigma else "no",
+        )
+    output().print(table)
+    lines = []
+    if found.mean_error_square is not None:
+        lines.append(
+            f"Mean square of the errors in sigmas: {found.mean_error_square:.2f}; with "
+            f"correlations {found.mean_error_square_correlated:.2f} (1 is expected)."
+        )
+    if found.trajectory is not None:
+        path = found.trajectory
+        lines.append(
+            f"Trajectory: {path.translation_rmse_mm:.4g} mm and {path.rotation_rmse_deg:.4g} deg "
+            f"rms over {path.n_frames} frames, {path.length_mm:.0f} mm, after {path.alignment} "
+            f"alignment; scale factor to the truth {path.scale:.6g}."
+        )
+    if found.depth is not None:
+        lines.append(
+            f"Depth: median error {found.depth.median_abs_percent:.4f} %, median "
+            f"{found.depth.median_percent:+.4f} %, {found.depth.n_pairs} points in "
+            f"{found.depth.n_views} views."
+        )
+    for line in lines:
+        output().print(line, soft_wrap=True)

@@ -1,0 +1,14 @@
+"""A calibration held against the truth: parameters, trajectory, depth."""
+
+from lifcal.evaluate.depth import DepthComparison
+from lifcal.evaluate.evaluation import Evaluation, evaluate_calibration
+from lifcal.evaluate.parameters import ParameterComparison
+from lifcal.evaluate.trajectory import TrajectoryComparison
+
+__all__ = [
+    "DepthComparison",
+    "Evaluation",
+    "ParameterComparison",
+    "TrajectoryComparison",
+    "evaluate_calibration",
+]

@@ -1,0 +1,224 @@
+"""A calibration folder against the truth of a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lifcal.camera import PlenopticCamera, read_camera
+from lifcal.errors import DataError
+from lifcal.evaluate.depth import DepthComparison, measure_depth_errors, read_pinhole
+from lifcal.evaluate.parameters import (
+    ParameterComparison,
+    compare_parameters,
+    compute_error_squares,
+    find_missing_terms,
+)
+from lifcal.evaluate.trajectory import (
+    Alignment,
+    TrajectoryComparison,
+    can_align,
+    compare_trajectories,
+)
+from lifcal.export import Calibration, read_calibration, read_seen_points
+from lifcal.geometry import RigidTransform, read_tum
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How far a calibration is from the truth.
+
+    Parameters
+    ----------
+    folder, truth : Path
+    scale_source : str or None
+        Where the calibration has its metres from. None: only what needs no scale is compared.
+    parameters : tuple of ParameterComparison
+    mean_error_square : float or None
+        Mean of the squared errors in sigmas: of f_L, b_L0, B, c_x, c_y, or without a scale of F,
+        c_x, c_y, alpha. About 1 if the sigmas are honest. None without sigmas.
+    mean_error_square_correlated : float or None
+        The same with the correlations, e^T C^-1 e / n.
+    trajectory : TrajectoryComparison or None
+    depth : DepthComparison or None
+    notes : tuple of str
+        What was not compared, and why.
+    """
+
+    folder: Path
+    truth: Path
+    scale_source: str | None
+    parameters: tuple[ParameterComparison, ...]
+    mean_error_square: float | None
+    mean_error_square_correlated: float | None
+    trajectory: TrajectoryComparison | None
+    depth: DepthComparison | None
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the evaluation for JSON."""
+        return {**asdict(self), "folder": str(self.folder), "truth": str(self.truth)}
+
+
+def evaluate_calibration(folder: str | Path, truth: str | Path) -> Evaluation:
+    """Compare a calibration folder with the truth of a simulation.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Written by a calibration: camera.json and poses.txt; for depths also points.ply and
+        observations.csv.
+    truth : str or Path
+        A simulation's folder, or its truth folder.
+
+    Raises
+    ------
+    DataError
+        If a file is missing or broken, or the two are not of the same camera and frames.
+    MissingDependencyError
+        If evo is not installed.
+    """
+    calibration = read_calibration(folder)
+    truth = _find_truth(Path(truth))
+    true_camera = read_camera(truth / "camera.json")
+    camera = calibration.camera
+    _check_same_sensor(calibration, true_camera, truth)
+    metric = camera.scale_source is not None
+    notes = []
+    if not metric:
+        notes.append(
+            "the calibration has no scale: only F, c, alpha and the distortion are compared, and "
+            "the scale of the trajectory is aligned"
+        )
+    if camera.covariance is None:
+        notes.append("camera.json has no covariance: no errors in sigmas")
+    missing = find_missing_terms(camera.distortion, true_camera.distortion)
+    if missing:
+        notes.append(
+            f"the calibration has no distortion {missing}, which the truth has: c takes up a part "
+            "of it, and its sigma does not know"
+        )
+    parameters = compare_parameters(camera, true_camera, metric=metric)
+    squares = compute_error_squares(parameters, camera, metric=metric)
+    true_poses = _match_frames(calibration, truth)
+    trajectory, depth = None, None
+    rows = sorted(true_poses)
+    matched = [true_poses[row] for row in rows]
+    if not can_align(matched):
+        notes.append(
+            f"{len(matched)} camera positions, fewer than three or on one line, do not fix a "
+            "frame: trajectory and depths are not compared"
+        )
+    else:
+        trajectory, alignment = compare_trajectories(
+            [calibration.world_from_cam[row] for row in rows], matched, metric=metric
+        )
+        depth = _compare_depths(calibration, truth, true_poses, alignment, notes)
+    return Evaluation(
+        calibration.folder,
+        truth,
+        camera.scale_source,
+        parameters,
+        *squares,
+        trajectory,
+        depth,
+        tuple(notes),
+    )
+
+
+def _find_truth(folder: Path) -> Path:
+    for place in (folder / "truth", folder):
+        if (place / "camera.json").is_file() and (place / "poses.txt").is_file():
+            return place
+    raise DataError(
+        f"{folder}: no truth here; needs a folder that lifcal simulate wrote, with "
+        "truth/camera.json and truth/poses.txt"
+    )
+
+
+def _check_same_sensor(calibration: Calibration, true: PlenopticCamera, truth: Path) -> None:
+    ours = calibration.camera
+    for what, found, needed in (
+        ("images", "{} x {} px".format(*ours.image_size), "{} x {} px".format(*true.image_size)),
+        ("pixels", f"{ours.pixel_size_mm * 1e3:.6g} um", f"{true.pixel_size_mm * 1e3:.6g} um"),
+    ):
+        if found != needed:
+            raise DataError(
+                f"{calibration.folder}: of another camera than {truth}: {what} of {found}, not of "
+                f"{needed}"
+            )
+
+
+def _frame_number(calibration: Calibration, row: int) -> int:
+    """Return which frame of the simulation a view is.
+
+    Simulated frames are named by their number, which holds also where only some of them were
+    calibrated with; otherwise the place in the sequence is all there is.
+    """
+    name = calibration.names[row]
+    return int(name) if name.isascii() and name.isdigit() else int(calibration.views[row])
+
+
+def _match_frames(calibration: Calibration, truth: Path) -> dict[int, RigidTransform]:
+    """Return the true `world_from_cam` of the calibration's views that have one, by row."""
+    trajectory = read_tum(truth / "poses.txt")
+    true = dict(
+        zip(
+            np.rint(trajectory.timestamps).astype(int).tolist(),
+            trajectory.world_from_cam,
+            strict=True,
+        )
+    )
+    numbers = [_frame_number(calibration, row) for row in range(len(calibration.views))]
+    matched = {row: true[number] for row, number in enumerate(numbers) if number in true}
+    if not matched:
+        theirs = f"{min(true)} to {max(true)}" if true else "none"
+        raise DataError(
+            f"{calibration.folder / 'poses.txt'}: no frame in common with {truth / 'poses.txt'}: "
+            f"frames {min(numbers)} to {max(numbers)} here, {theirs} there"
+        )
+    return matched
+
+
+def _compare_depths(
+    calibration: Calibration,
+    truth: Path,
+    true_poses: dict[int, RigidTransform],
+    alignment: Alignment,
+    notes: list[str],
+) -> DepthComparison | None:
+    needed = (
+        calibration.folder / "points.ply",
+        calibration.folder / "observations.csv",
+        truth / "pinhole.json",
+        truth / "depth",
+    )
+    absent = [str(path) for path in needed if not path.exists()]
+    if absent:
+        notes.append(f"depths are not compared: {', '.join(absent)} not there")
+        return None
+    pinhole = read_pinhole(truth / "pinhole.json")
+    seen = read_seen_points(calibration)
+    views, points = seen.pairs
+    points_true_world = alignment.apply(seen.points_world_mm)
+    found = []
+    for row, pose in true_poses.items():
+        chosen = points[views == row]
+        if chosen.size:
+            path = truth / "depth" / f"{_frame_number(calibration, row):04d}.tiff"
+            found.append(
+                measure_depth_errors(path, pinhole, pose.inverse(), points_true_world[chosen])
+            )
+    errors = np.concatenate(found) if found else np.empty(0)
+    if errors.size == 0:
+        notes.append("depths are not compared: no point falls on a true depth")
+        return None
+    return DepthComparison(
+        len(errors),
+        sum(part.size > 0 for part in found),
+        100.0 * float(np.median(np.abs(errors))),
+        100.0 * float(np.median(errors)),
+    )

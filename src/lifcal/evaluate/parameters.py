@@ -1,0 +1,148 @@
+"""Intrinsics against the truth, in their units, in per cent and in sigmas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lifcal.arrays import FloatArray
+from lifcal.camera import ARRAY_PARAMETERS, PHYSICAL_PARAMETERS, Distortion, PlenopticCamera
+
+DISTORTION = "distortion"
+_UNITS = {"alpha": "", "F": "px", "c_x": "px", "c_y": "px"}
+_METRIC = ("f_L", "b_L0", "B", "c_x", "c_y", "F", "alpha", "beta")
+_WITHOUT_SCALE = ("F", "c_x", "c_y", "alpha")
+_HELD = 1e-10
+"""A sigma below this part of the value is that of a parameter that was held."""
+_GRID = 129
+
+
+@dataclass(frozen=True)
+class ParameterComparison:
+    """One parameter against the truth.
+
+    Parameters
+    ----------
+    name, unit : str
+    estimated, true : float
+        For the distortion: the largest displacement over the image.
+    error : float
+        Estimated less true. For the distortion: the largest difference of the displacements.
+    percent : float or None
+        Of the true value; None for the principal point and the distortion, which have no natural
+        zero.
+    sigma : float or None
+        None where it is not known or the parameter was held.
+    error_sigmas : float or None
+    within_2_sigma : bool or None
+    """
+
+    name: str
+    unit: str
+    estimated: float
+    true: float
+    error: float
+    percent: float | None
+    sigma: float | None
+    error_sigmas: float | None
+    within_2_sigma: bool | None
+
+
+def compare_parameters(
+    camera: PlenopticCamera, truth: PlenopticCamera, *, metric: bool
+) -> tuple[ParameterComparison, ...]:
+    """Compare what has a meaning: without a scale, F, c, alpha and the distortion."""
+    estimated, true, sigmas = _values(camera), _values(truth), camera.sigmas()
+    rows = []
+    for name in _METRIC if metric else _WITHOUT_SCALE:
+        error = estimated[name] - true[name]
+        relative = name not in ("c_x", "c_y") and true[name] != 0.0
+        sigma = sigmas.get(name)
+        if sigma is not None and not sigma > _HELD * abs(estimated[name]):
+            sigma = None
+        rows.append(
+            ParameterComparison(
+                name,
+                _UNITS.get(name, "mm"),
+                estimated[name],
+                true[name],
+                error,
+                100.0 * error / true[name] if relative else None,
+                sigma,
+                None if sigma is None else error / sigma,
+                None if sigma is None else abs(error) < 2.0 * sigma,
+            )
+        )
+    ours, theirs = _displacements(camera), _displacements(truth)
+    rows.append(
+        ParameterComparison(
+            DISTORTION,
+            "px",
+            _largest(ours),
+            _largest(theirs),
+            _largest(ours - theirs),
+            None,
+            None,
+            None,
+            None,
+        )
+    )
+    return tuple(rows)
+
+
+def compute_error_squares(
+    rows: tuple[ParameterComparison, ...], camera: PlenopticCamera, *, metric: bool
+) -> tuple[float | None, float | None]:
+    """Return the mean square of the errors in sigmas, without and with their correlations.
+
+    Over f_L, b_L0, B, c_x, c_y, or without a scale F, c_x, c_y, alpha; what was held is left out.
+    Both are about 1 if the sigmas are honest. The second, e^T C^-1 e / n, also sees an error in a
+    combination of parameters that is better known than each of them.
+    """
+    order = PHYSICAL_PARAMETERS if metric else ARRAY_PARAMETERS
+    by_name = {row.name: row for row in rows if row.name in order and row.sigma is not None}
+    covariance = camera.physical_covariance() if metric else camera.covariance
+    if not by_name or covariance is None:
+        return None, None
+    names = [name for name in order if name in by_name]
+    normalised = np.array([by_name[name].error_sigmas for name in names], np.float64)
+    chosen = [order.index(name) for name in names]
+    sigma = np.sqrt(np.diag(covariance))[chosen]
+    correlation = covariance[np.ix_(chosen, chosen)] / sigma[:, None] / sigma
+    # where parameters were held, others may be bound to each other exactly: leave that out
+    values, vectors = np.linalg.eigh(correlation)
+    known = values > 1e-9
+    whitened = (vectors.T @ normalised)[known] / np.sqrt(values[known])
+    return float(np.mean(normalised**2)), float(np.mean(whitened**2))
+
+
+def find_missing_terms(estimated: Distortion, true: Distortion) -> str:
+    """Return which terms of the true distortion were not estimated, or the model; '' for none."""
+    needed = [name for name in true.parameter_names() if getattr(true, name) != 0.0]
+    if needed and type(estimated) is not type(true):
+        return f"of the model {true.name!r}"
+    return ", ".join(name for name in needed if getattr(estimated, name) == 0.0)
+
+
+def _values(camera: PlenopticCamera) -> dict[str, float]:
+    return dict(
+        zip(
+            (*PHYSICAL_PARAMETERS, *ARRAY_PARAMETERS),
+            (*camera.parameters.as_vector().tolist(), *camera.array.as_vector().tolist()),
+            strict=True,
+        )
+    )
+
+
+def _displacements(camera: PlenopticCamera) -> FloatArray:
+    """Return by how much the distortion moved what is recorded at a grid of pixels, (n, 2)."""
+    width, height = camera.image_size
+    xs, ys = np.meshgrid(np.linspace(0, width - 1, _GRID), np.linspace(0, height - 1, _GRID))
+    recorded = np.column_stack([xs.ravel(), ys.ravel()])
+    return recorded - camera.distortion.undistort(recorded, camera.principal_point_px)
+
+
+def _largest(displacements: FloatArray) -> float:
+    lengths = np.hypot(displacements[:, 0], displacements[:, 1])
+    return float(np.max(lengths, where=np.isfinite(lengths), initial=0.0))

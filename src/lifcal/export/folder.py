@@ -1,0 +1,210 @@
+"""Reading a calibration folder: camera.json, poses.txt, points.ply, observations.csv."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lifcal.arrays import FloatArray, IntArray, read_only
+from lifcal.bundle import Observations, read_observations
+from lifcal.camera import PlenopticCamera, read_camera
+from lifcal.errors import DataError
+from lifcal.files import read_bytes, read_json
+from lifcal.geometry import RigidTransform, read_tum
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A camera and where it was.
+
+    Parameters
+    ----------
+    folder : Path
+    camera : PlenopticCamera
+    views : (n_views,) int64
+        Number of each registered frame, ascending.
+    names : tuple of str
+        Of each registered frame: its raw's name without the suffix.
+    world_from_cam : tuple of RigidTransform
+        One for each registered frame.
+    """
+
+    folder: Path
+    camera: PlenopticCamera
+    views: IntArray
+    names: tuple[str, ...]
+    world_from_cam: tuple[RigidTransform, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SeenPoints:
+    """Scene points, and the observations of them in registered frames.
+
+    Parameters
+    ----------
+    points_world_mm : (n_points, 3) float64
+        The rows of points.ply.
+    observations : Observations
+    view_rows, point_rows : (n_observations,) int64
+        Row of `Calibration.views` and of `points_world_mm` for each observation.
+    """
+
+    points_world_mm: FloatArray
+    observations: Observations
+    view_rows: IntArray
+    point_rows: IntArray
+
+    @cached_property
+    def pairs(self) -> tuple[IntArray, IntArray]:
+        """View row and point row of each (view, point) pair that was observed, view by view."""
+        n_points = len(self.points_world_mm)
+        views, points = np.divmod(np.unique(self.view_rows * n_points + self.point_rows), n_points)
+        return read_only(views), read_only(points)
+
+    def pairs_cam_mm(self, calibration: Calibration) -> FloatArray:
+        """Return the point of each pair in its camera's coordinates, (n_pairs, 3)."""
+        return points_in_cameras(calibration, self.points_world_mm, *self.pairs)
+
+
+def points_in_cameras(
+    calibration: Calibration, points_world_mm: FloatArray, views: IntArray, points: IntArray
+) -> FloatArray:
+    """Return points in camera coordinates.
+
+    Parameters
+    ----------
+    calibration : Calibration
+    points_world_mm : (n_points, 3) float64
+    views, points : (n,) int64
+        Rows of both.
+
+    Returns
+    -------
+    (n, 3) float64
+    """
+    poses = [pose.inverse() for pose in calibration.world_from_cam]
+    rotations = np.array([pose.rotation for pose in poses])
+    translations = np.array([pose.translation_mm for pose in poses])
+    turned = np.einsum("nij,nj->ni", rotations[views], points_world_mm[points])
+    points_cam: FloatArray = turned + translations[views]
+    return points_cam
+
+
+def read_calibration(folder: str | Path) -> Calibration:
+    """Read camera.json and poses.txt of a calibration folder, and the frames' names.
+
+    Raises
+    ------
+    DataError
+        If the folder or one of the files is missing or broken.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; needs one that lifcal calibrate wrote")
+    camera = read_camera(folder / "camera.json")
+    path = folder / "poses.txt"
+    trajectory = read_tum(path)
+    times = trajectory.timestamps
+    if len(times) == 0:
+        raise DataError(f"{path}: holds no pose")
+    views = np.rint(times).astype(np.int64)
+    if not np.allclose(views, times, rtol=0.0, atol=1e-6):
+        raise DataError(f"{path}: timestamp {times[views != times][0]:g} is not a frame's number")
+    order = np.argsort(views, kind="stable")
+    views = views[order]
+    if (np.diff(views) == 0).any():
+        raise DataError(f"{path}: frame {views[:-1][np.diff(views) == 0][0]} appears twice")
+    known = _read_names(folder)
+    names = tuple(known.get(view, f"{view:04d}") for view in views.tolist())
+    poses = tuple(trajectory.world_from_cam[i] for i in order)
+    return Calibration(folder, camera, read_only(views), names, poses)
+
+
+def read_seen_points(calibration: Calibration) -> SeenPoints:
+    """Read points.ply and observations.csv of a calibration's folder.
+
+    Observations in frames that are not registered, of points that are not listed, and of points
+    behind the camera are left out.
+
+    Raises
+    ------
+    DataError
+        If a file is missing or broken, or points.ply has another number of points than ids.
+    """
+    folder = calibration.folder
+    points = _read_ply(folder / "points.ply")
+    observations = read_observations(folder / "observations.csv")
+    ids = observations.point_ids
+    listed = _read_summary(folder).get("point_ids")
+    if listed is not None:
+        if not (isinstance(listed, list) and all(type(value) is int for value in listed)):
+            raise DataError(f"{folder / 'summary.json'}: point_ids needs a list of whole numbers")
+        ids = np.unique(np.array(listed, np.int64))
+    if len(ids) != len(points):
+        where = "observations.csv" if listed is None else "point_ids of summary.json"
+        raise DataError(
+            f"{folder / 'points.ply'}: {len(points)} points for {len(ids)} ids of {where}"
+        )
+    view_ids = observations.view_ids[observations.view_indices]
+    point_ids = observations.point_ids[observations.point_indices]
+    views = np.minimum(np.searchsorted(calibration.views, view_ids), len(calibration.views) - 1)
+    rows = np.minimum(np.searchsorted(ids, point_ids), len(ids) - 1)
+    depth = points_in_cameras(calibration, points, views, rows)[:, 2]
+    keep = (calibration.views[views] == view_ids) & (ids[rows] == point_ids) & (depth > 0.0)
+    if not keep.any():
+        raise DataError(
+            f"{folder / 'observations.csv'}: no observation is of a point of points.ply in a frame "
+            "of poses.txt"
+        )
+    # observations are sorted already, so choosing keeps their order
+    return SeenPoints(
+        read_only(points), observations.select(keep), read_only(views[keep]), read_only(rows[keep])
+    )
+
+
+def _read_summary(folder: Path) -> dict[str, Any]:
+    path = folder / "summary.json"
+    return read_json(path) if path.exists() else {}
+
+
+def _read_names(folder: Path) -> dict[int, str]:
+    """Return the name of each frame that summary.json lists."""
+    try:
+        return {
+            int(frame["index"]): str(frame["name"])
+            for frame in _read_summary(folder).get("frames", [])
+        }
+    except (KeyError, TypeError, ValueError):
+        raise DataError(
+            f"{folder / 'summary.json'}: frames needs a list of {{name, index, registered}}"
+        ) from None
+
+
+def _read_ply(path: Path) -> FloatArray:
+    """Return the points of a PLY text file in metres, as mm, (n, 3)."""
+    text = read_bytes(path, limit=1 << 30).decode("ascii", errors="replace").replace("\r\n", "\n")
+    head, end, body = text.partition("end_header\n")
+    lines = [line.split() for line in head.splitlines()]
+    if not end or lines[:2] != [["ply"], ["format", "ascii", "1.0"]]:
+        raise DataError(f"{path}: not a PLY file of format 'ascii 1.0'")
+    elements = [line for line in lines if line[:1] == ["element"]]
+    columns = [line[-1] for line in lines if line[:1] == ["property"]]
+    try:
+        ((_, kind, number),) = elements
+        places = [columns.index(axis) for axis in "xyz"]
+        rows = [line.split() for line in body.splitlines()]
+        if kind != "vertex" or len(rows) != int(number):
+            raise ValueError
+        values = np.array(rows, np.float64).reshape(len(rows), len(columns))
+    except ValueError:
+        raise DataError(
+            f"{path}: needs one element 'vertex' with x, y, z and as many rows as it says"
+        ) from None
+    points: FloatArray = np.ascontiguousarray(values[:, places]) * 1000.0
+    if not np.isfinite(points).all():
+        raise DataError(f"{path}: has points that are not finite")
+    return points

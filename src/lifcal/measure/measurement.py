@@ -1,0 +1,252 @@
+"""Measure points in micro images against one texture for each track."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import Float32Array, FloatArray, IntArray, read_only
+from lifcal.camera import MicroLensGrid
+from lifcal.errors import InputError
+from lifcal.measure import _kernels
+from lifcal.measure.prediction import MicroImages
+from lifcal.virtual.optics import LensOptics
+
+_MARGIN_PX = 2.5
+"""How far a patch reaches beyond the window: places are predicted anew after each adjustment."""
+_SPACING_PX = 0.75
+"""Of the texture's coefficients: finer than pixels, because many images share it."""
+_SYSTEMATIC_PX = 0.02
+"""What blur, the surface's bend and the lens model leave (docs/calibrate.md)."""
+
+
+class MeasureStatus(enum.IntEnum):
+    """Whether a micro image was measured, or why not."""
+
+    MEASURED = _kernels.MEASURED
+    TOO_FEW_PIXELS = _kernels.TOO_FEW_PIXELS
+    NO_AGREEMENT = _kernels.NO_AGREEMENT
+    RAN_AWAY = _kernels.RAN_AWAY
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """How points are measured.
+
+    Parameters
+    ----------
+    window_px : float
+        Radius around the point, in px of a micro image.
+    most_blur_px : float
+        Micro images whose blur has a larger radius are not used.
+    rounds : int
+        Of texture and places in turn.
+    most_shift_px : float
+        Farther from the prediction is not the point.
+    most_misfit : float
+        Images that differ from the texture by more than this times the track's median variance are
+        of something else.
+    """
+
+    window_px: float = 4.5
+    most_blur_px: float = 1.2
+    rounds: int = 4
+    most_shift_px: float = 1.5
+    most_misfit: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not self.window_px >= 2.0:
+            raise InputError(f"window_px is {self.window_px}, needs 2 or more")
+        if self.rounds < 1:
+            raise InputError(f"rounds is {self.rounds}, needs 1 or more")
+
+    @property
+    def patch_side(self) -> int:
+        """Pixels along the side of the square that is cut out around a point."""
+        return 2 * math.ceil(self.window_px + _MARGIN_PX) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Patches:
+    """Raw pixels around points.
+
+    Parameters
+    ----------
+    corners_px : (n, 2) int64
+        Raw x, y of each first pixel.
+    values : (n, side, side) float32
+        Devignetted; NaN where a pixel is outside the image, saturated or dark by vignetting.
+    """
+
+    corners_px: IntArray
+    values: Float32Array
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Places of points in micro images.
+
+    Parameters
+    ----------
+    points_raw_px : (n, 2) float64
+        As devignetted images show them: with the shift out of focus, without that of the pixels'
+        own width.
+    covariances_px2 : (n, 2, 2) float64
+    shifts_px : (n, 2) float64
+        From the prediction.
+    status : (n,) uint8
+        `MeasureStatus`; other entries hold where it is MEASURED only.
+    slopes : (n_tracks, 2) float64
+        Of the tracks' surfaces: relative change of z for each px of the texture.
+    track_noises : (n_tracks,) float64
+        Standard deviation of a pixel in the middle of a micro image about its track's texture, for
+        the tracks of the images in ascending order; NaN where nothing was measured.
+    """
+
+    points_raw_px: FloatArray
+    covariances_px2: FloatArray
+    shifts_px: FloatArray
+    status: npt.NDArray[np.uint8]
+    slopes: FloatArray
+    track_noises: FloatArray
+
+
+def cut_patches(
+    image: Float32Array, places_px: FloatArray, options: MeasureOptions | None = None
+) -> Patches:
+    """Cut squares of pixels around places out of a devignetted frame.
+
+    Parameters
+    ----------
+    image : (height, width) float32
+        NaN where a pixel cannot be used.
+    places_px : (n, 2) float64
+    options : MeasureOptions, optional
+    """
+    side = (options or MeasureOptions()).patch_side
+    height, width = image.shape
+    corners = np.rint(places_px).astype(np.int64) - side // 2
+    cols = corners[:, 0, None] + np.arange(side)
+    rows = corners[:, 1, None] + np.arange(side)
+    values = image[np.clip(rows, 0, height - 1)[:, :, None], np.clip(cols, 0, width - 1)[:, None]]
+    outside = ((rows < 0) | (rows >= height))[:, :, None] | ((cols < 0) | (cols >= width))[:, None]
+    values[outside] = np.nan
+    return Patches(corners, values)
+
+
+def measure(
+    images: MicroImages,
+    patches: Patches,
+    grid: MicroLensGrid,
+    optics: LensOptics,
+    slope_sigma: float,
+    options: MeasureOptions | None = None,
+    *,
+    slopes: FloatArray | None = None,
+) -> Measured:
+    """Measure points in micro images.
+
+    Every track has one texture, fitted to all its images; every image has its own place on it, gain
+    and offset. Pixels are used as they were recorded, so there is no pixel locking. A place is that
+    of the texture's origin: of the point as it was predicted, up to an error that all images of a
+    track share as one displacement along the surface.
+
+    Parameters
+    ----------
+    images : MicroImages
+        Sorted by track.
+    patches : Patches
+        One for each image.
+    grid : MicroLensGrid
+    optics : LensOptics
+    slope_sigma : float
+        Prior of the slopes about zero.
+    options : MeasureOptions, optional
+    slopes : (n_tracks, 2) float64, optional
+        Where to start, for the tracks of the images in ascending order.
+    """
+    options = options or MeasureOptions()
+    n = len(images)
+    if len(patches.values) != n or (np.diff(images.tracks) < 0).any():
+        raise InputError(f"{len(patches.values)} patches for {n} micro images sorted by track")
+    tracks, counts = np.unique(images.tracks, return_counts=True)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    types = optics.lens_types[images.lenses]
+    bends, blurs = defocus_terms(images, optics)
+    centers = grid.centers_raw_px[images.lenses]
+    # Blur along an axis is a quarter of the square of the disc's radius; in px of the texture.
+    blur_variance = 0.25 * blurs**2 / np.abs(np.linalg.det(images.jacobians))
+    slopes = np.zeros((len(tracks), 2)) if slopes is None else slopes.copy()
+    found = np.zeros((n, _kernels.FOUND))
+    status = np.zeros(n, np.uint8)
+    noises = np.empty(len(tracks))
+    size = 2 * math.ceil((options.window_px + 1.5) / _SPACING_PX) + 4
+    _kernels.measure_tracks(
+        offsets,
+        patches.values,
+        patches.corners_px.astype(np.float64),
+        centers,
+        images.places_px,
+        images.jacobians,
+        images.tilts,
+        types,
+        bends,
+        blur_variance,
+        (
+            optics.weights.astype(np.float64),
+            optics.shifts_px.astype(np.float64),
+            optics.drifts_px.astype(np.float64),
+        ),
+        optics.radius_px,
+        options.window_px,
+        _SPACING_PX,
+        size,
+        options.rounds,
+        options.most_shift_px,
+        options.most_misfit,
+        slope_sigma,
+        slopes,
+        found,
+        status,
+        noises,
+    )
+    noise = np.repeat(noises, counts)
+    a, b, c = found[:, 4], found[:, 5], found[:, 6]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = noise / (a * c - b * b)
+        covariances = np.stack([c * factor, -b * factor, -b * factor, a * factor], axis=1)
+    covariances = covariances.reshape(n, 2, 2)
+    covariances[:, [0, 1], [0, 1]] += _SYSTEMATIC_PX**2
+    bad = (status == MeasureStatus.MEASURED) & ~(
+        np.isfinite(covariances).all(axis=(1, 2)) & (covariances[:, 0, 0] > 0.0)
+    )
+    status[bad] = MeasureStatus.TOO_FEW_PIXELS
+    seen = np.empty((n, 2))
+    _kernels.shift_points(
+        images.places_px + found[:, :2],
+        centers,
+        types,
+        bends,
+        optics.shifts_px.astype(np.float64),
+        seen,
+    )
+    return Measured(
+        read_only(seen),
+        read_only(covariances),
+        read_only(found[:, :2].copy()),
+        read_only(status),
+        read_only(slopes),
+        read_only(np.sqrt(noises)),
+    )
+
+
+def defocus_terms(images: MicroImages, optics: LensOptics) -> tuple[FloatArray, FloatArray]:
+    """Return the factor on the shift and the radius of the blur in px, (n,) each."""
+    focal = optics.focal_rhos[optics.lens_types[images.lenses]]
+    known = np.isfinite(focal)
+    defocus = np.where(known, focal - images.rhos, 0.0)
+    return defocus / np.where(known, focal, 1.0), optics.blur_px * np.abs(defocus)

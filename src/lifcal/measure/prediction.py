@@ -1,0 +1,181 @@
+"""Where the micro images of a view show a point, and how they show what lies around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lifcal.arrays import BoolArray, FloatArray, IntArray
+from lifcal.camera import Distortion, MicroLensGrid, PinholeArray
+from lifcal.virtual.optics import LensOptics
+
+
+@dataclass(frozen=True, eq=False)
+class SceneGeometry:
+    """What is known of camera, poses and points when points are measured. Lengths of any scale.
+
+    Parameters
+    ----------
+    array : PinholeArray
+    distortion : Distortion
+    rotations : (n_views, 3, 3) float64
+    translations : (n_views, 3) float64
+        Of `cam_from_world`.
+    points_world : (n_points, 3) float64
+    """
+
+    array: PinholeArray
+    distortion: Distortion
+    rotations: FloatArray
+    translations: FloatArray
+    points_world: FloatArray
+
+    def cam_points(self, points: IntArray, views: IntArray) -> FloatArray:
+        """Return points in the frames of views, (n, 3)."""
+        return np.asarray(
+            np.einsum("nij,nj->ni", self.rotations[views], self.points_world[points])
+            + self.translations[views]
+        )
+
+    def virtual_points(self, points_cam: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return where the recorded virtual image shows points, (n, 2), and their u, (n,).
+
+        NaN behind the camera.
+        """
+        z = np.where(points_cam[:, 2] > 0.0, points_cam[:, 2], np.nan)
+        principal = self.principal
+        ideal = principal + self.array.focal_px * points_cam[:, :2] / z[:, None]
+        return self.distortion.distort(ideal, principal), self.array.alpha + self.array.beta_mm / z
+
+    @property
+    def principal(self) -> FloatArray:
+        """c, (2,)."""
+        return np.array([self.array.principal_x_px, self.array.principal_y_px])
+
+
+@dataclass(frozen=True, eq=False)
+class MicroImages:
+    """Micro images that see a point, sorted by track.
+
+    Parameters
+    ----------
+    tracks, views, lenses : (n,) int64
+    places_px : (n, 2) float64
+        Where a pinhole in the lens' place shows the point, recorded raw px.
+    jacobians : (n, 2, 2) float64
+        Raw px for each px of the track's texture, on a surface that faces the reference view.
+    tilts : (n, 2) float64
+        Raw px for each unit of the surface's slope times px of the texture.
+    rhos : (n,) float64
+        1 / u of the point in the view.
+    offsets_px : (n,) float64
+        Distance from the micro-image center.
+    """
+
+    tracks: IntArray
+    views: IntArray
+    lenses: IntArray
+    places_px: FloatArray
+    jacobians: FloatArray
+    tilts: FloatArray
+    rhos: FloatArray
+    offsets_px: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.tracks)
+
+    def select(self, keep: BoolArray | IntArray) -> MicroImages:
+        """Return some of them."""
+        return MicroImages(
+            self.tracks[keep],
+            self.views[keep],
+            self.lenses[keep],
+            self.places_px[keep],
+            self.jacobians[keep],
+            self.tilts[keep],
+            self.rhos[keep],
+            self.offsets_px[keep],
+        )
+
+
+def compute_tangents(geometry: SceneGeometry, points: IntArray, views: IntArray) -> FloatArray:
+    """Return how texture and surface move in the world, (n, 3, 3).
+
+    The first two columns are one px of the texture along x and y if the surface faced the reference
+    view; the third is what a slope of 1 adds: the relative change of z for each px.
+
+    Parameters
+    ----------
+    geometry : SceneGeometry
+    points, views : (n,) int64
+        Points and their reference views.
+    """
+    cam = geometry.cam_points(points, views)
+    u = geometry.array.alpha + geometry.array.beta_mm / cam[:, 2]
+    tangents = np.zeros((len(points), 3, 3))
+    # A px of the texture is a px of a micro image, so |u| px of the virtual image.
+    tangents[:, 0, 0] = tangents[:, 1, 1] = np.abs(u) * cam[:, 2] / geometry.array.focal_px
+    tangents[:, :, 2] = cam
+    return np.asarray(np.einsum("nji,njk->nik", geometry.rotations[views], tangents))
+
+
+def find_micro_images(
+    geometry: SceneGeometry,
+    grid: MicroLensGrid,
+    optics: LensOptics,
+    tracks: IntArray,
+    views: IntArray,
+    most_offset_px: float,
+) -> tuple[IntArray, IntArray]:
+    """Return pair and lens of each micro image that shows a point of (track, view) pairs."""
+    cam = geometry.cam_points(tracks, views)
+    xy, u = geometry.virtual_points(cam)
+    ok = np.isfinite(u) & np.isfinite(xy).all(axis=1)
+    reach = np.where(ok, most_offset_px * np.abs(u), 0.0)
+    groups = grid.index.within(np.where(ok[:, None], xy, -1e9), reach)
+    return groups.owners(), groups.indices
+
+
+def predict(
+    geometry: SceneGeometry,
+    grid: MicroLensGrid,
+    tangents_world: FloatArray,
+    tracks: IntArray,
+    views: IntArray,
+    lenses: IntArray,
+) -> MicroImages:
+    """Predict where micro images show their points.
+
+    Parameters
+    ----------
+    geometry : SceneGeometry
+    grid : MicroLensGrid
+    tangents_world : (n_tracks, 3, 3) float64
+        From `compute_tangents`.
+    tracks, views, lenses : (n,) int64
+    """
+    array, distortion, principal = geometry.array, geometry.distortion, geometry.principal
+    recorded = grid.centers_raw_px[lenses]
+    center = distortion.undistort(recorded, principal)
+    cam = geometry.cam_points(tracks, views)
+    z = cam[:, 2]
+    w = array.alpha * z + array.beta_mm
+    offset = (array.focal_px * cam[:, :2] + (principal - center) * z[:, None]) / w[:, None]
+    by_cam = np.zeros((len(z), 2, 3))
+    by_cam[:, 0, 0] = by_cam[:, 1, 1] = array.focal_px / w
+    by_cam[:, :, 2] = (principal - center - array.alpha * offset) / w[:, None]
+    by_point, _ = distortion.compute_jacobians(center + offset, principal)
+    tangents = np.einsum("nij,njk->nik", geometry.rotations[views], tangents_world[tracks])
+    places = distortion.distort(center + offset, principal)
+    moves = np.matmul(by_point, np.matmul(by_cam, tangents))
+    return MicroImages(
+        tracks,
+        views,
+        lenses,
+        places,
+        moves[:, :, :2],
+        moves[:, :, 2],
+        z / w,
+        np.linalg.norm(places - recorded, axis=1),
+    )

@@ -1,0 +1,188 @@
+"""Which points are measured: well spread tracks on smooth surfaces, in all views that see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray, read_only
+from lifcal.measure.prediction import SceneGeometry
+
+_CELLS = 10
+"""Along each side of the image, for spreading tracks."""
+_DEPTH_BINS = 5
+_LATTICE = 2
+"""Points on each side of a patch's middle at which its surface is looked at."""
+_MOST_BEND = 0.012
+"""Of u, from the plane over a patch: more is an edge or a strong curve."""
+_SAME_DEPTH = 0.03
+"""Of u: a view whose map differs by more sees something else there."""
+
+DepthMap = Callable[[int], tuple[Float32Array, float]]
+"""Virtual depth of a view, (rows, cols) with NaN where unknown, and its size relative to the raw."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tracks:
+    """Points to measure.
+
+    Parameters
+    ----------
+    points : (n_tracks,) int64
+        Index of each point in the geometry that they were chosen from.
+    references : (n_tracks,) int64
+        The view in which the texture is upright and at scale 1.
+    """
+
+    points: IntArray
+    references: IntArray
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+def choose_tracks(
+    geometry: SceneGeometry,
+    point_indices: IntArray,
+    view_indices: IntArray,
+    depth_map: DepthMap,
+    image_size: tuple[int, int],
+    window_px: float,
+    count: int,
+) -> Tracks:
+    """Choose tracks that are long, on smooth surfaces, and spread over image and depth.
+
+    Parameters
+    ----------
+    geometry : SceneGeometry
+    point_indices, view_indices : (n_tracked,) int64
+        Which point is tracked in which view, sorted by point.
+    depth_map : callable
+        Called once for each view, in ascending order.
+    image_size : (int, int)
+        Of the raw image.
+    window_px : float
+        Radius of the patch that is to be measured, in px of a micro image.
+    count : int
+        How many to choose at most.
+    """
+    points, first, lengths = np.unique(point_indices, return_index=True, return_counts=True)
+    references = _middle_views(geometry, points, first, lengths, view_indices)
+    cam = geometry.cam_points(points, references)
+    xy, u = geometry.virtual_points(cam)
+    smooth = np.zeros(len(points), np.bool_)
+    for view in np.unique(references).tolist():
+        here = np.flatnonzero(references == view)
+        u_map, scale = depth_map(view)
+        smooth[here] = _is_smooth(u_map, scale, xy[here], u[here], window_px)
+    good = np.flatnonzero(smooth & (lengths >= 2))
+    chosen = good[_spread(xy[good], u[good], lengths[good], image_size, count)]
+    chosen.sort()
+    return Tracks(read_only(points[chosen]), read_only(references[chosen]))
+
+
+def find_views(
+    geometry: SceneGeometry,
+    tracks: Tracks,
+    depth_map: DepthMap,
+    image_size: tuple[int, int],
+    most_views: int,
+) -> tuple[IntArray, IntArray]:
+    """Return (track, view) for every view whose depth map has a track's point where it should be.
+
+    At most `most_views` of a track, evenly over the recording. Sorted by track and view.
+    """
+    n = len(tracks)
+    width, height = image_size
+    found_tracks: list[IntArray] = []
+    found_views: list[IntArray] = []
+    for view in range(len(geometry.rotations)):
+        u_map, scale = depth_map(view)
+        views = np.full(n, view)
+        cam = geometry.cam_points(tracks.points, views)
+        xy, u = geometry.virtual_points(cam)
+        with np.errstate(invalid="ignore"):
+            inside = (xy >= 0.0).all(axis=1) & (xy[:, 0] < width) & (xy[:, 1] < height)
+        there = np.full(n, np.nan)
+        there[inside] = sample_map(u_map, scale, xy[inside])
+        with np.errstate(invalid="ignore"):
+            seen = np.flatnonzero(np.abs(there / u - 1.0) < _SAME_DEPTH)
+        found_tracks.append(seen)
+        found_views.append(np.full(len(seen), view))
+    all_tracks, all_views = np.concatenate(found_tracks), np.concatenate(found_views)
+    order = np.lexsort((all_views, all_tracks))
+    all_tracks, all_views = all_tracks[order], all_views[order]
+    keep = _thin_out(all_tracks, n, most_views)
+    return all_tracks[keep], all_views[keep]
+
+
+def sample_map(u_map: Float32Array, scale: float, points_px: FloatArray) -> FloatArray:
+    """Return the virtual depth at raw places, from the nearest pixel; NaN where unknown."""
+    rows, cols = u_map.shape
+    at = np.rint((points_px + 0.5) * scale - 0.5)
+    i = np.clip(at[..., 0], 0, cols - 1).astype(np.int64)
+    j = np.clip(at[..., 1], 0, rows - 1).astype(np.int64)
+    return np.asarray(u_map[j, i], np.float64)
+
+
+def _middle_views(
+    geometry: SceneGeometry,
+    points: IntArray,
+    first: IntArray,
+    lengths: IntArray,
+    view_indices: IntArray,
+) -> IntArray:
+    """Return for each point the view that has it at the median of its distances."""
+    owners = np.repeat(np.arange(len(points)), lengths)
+    depth = geometry.cam_points(points[owners], view_indices)[:, 2]
+    order = np.lexsort((depth, owners))
+    return np.asarray(view_indices[order][first + (lengths - 1) // 2])
+
+
+def _is_smooth(
+    u_map: Float32Array, scale: float, xy: FloatArray, u: FloatArray, window_px: float
+) -> BoolArray:
+    """Tell where the surface around points is known, near a plane, and where it should be."""
+    steps = np.arange(-_LATTICE, _LATTICE + 1) / _LATTICE
+    dx, dy = (part.ravel() for part in np.meshgrid(steps, steps))
+    reach = window_px * np.abs(u)
+    places = xy[:, None, :] + reach[:, None, None] * np.stack([dx, dy], axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rho = 1.0 / sample_map(u_map, scale, places)
+        square = float(dx @ dx)
+        middle = rho.mean(axis=1, keepdims=True)
+        fitted = middle + np.outer(rho @ dx / square, dx) + np.outer(rho @ dy / square, dy)
+        bend = np.abs(rho / fitted - 1.0).max(axis=1)
+        return np.asarray((bend < _MOST_BEND) & (np.abs(middle[:, 0] * u - 1.0) < _SAME_DEPTH))
+
+
+def _spread(
+    xy: FloatArray, u: FloatArray, lengths: IntArray, image_size: tuple[int, int], count: int
+) -> IntArray:
+    """Return up to `count` indices: the longest of every place and depth in turn."""
+    if len(xy) <= count:
+        return np.arange(len(xy))
+    cells = np.floor(xy / np.array(image_size) * _CELLS).astype(np.int64)
+    depth_bin = np.searchsorted(np.quantile(u, np.linspace(0.0, 1.0, _DEPTH_BINS + 1)[1:-1]), u)
+    bucket = (cells[:, 1] * _CELLS + cells[:, 0]) * _DEPTH_BINS + depth_bin
+    order = np.lexsort((np.arange(len(u)), -lengths, bucket))
+    _, first, counts = np.unique(bucket[order], return_index=True, return_counts=True)
+    rank = np.arange(len(order)) - np.repeat(first, counts)
+    turn = np.lexsort((-lengths[order], rank))
+    return np.asarray(order[turn[:count]])
+
+
+def _thin_out(owners: IntArray, n_owners: int, most: int) -> IntArray:
+    """Return indices that leave at most `most` entries of each owner, evenly spread."""
+    counts = np.bincount(owners, minlength=n_owners)
+    start = np.concatenate([[0], np.cumsum(counts)])
+    kept = [
+        start[owner] + np.unique(np.floor(np.linspace(0, size - 1e-9, most)).astype(np.int64))
+        if size > most
+        else np.arange(start[owner], start[owner + 1])
+        for owner, size in enumerate(counts.tolist())
+    ]
+    return np.concatenate(kept) if kept else np.zeros(0, np.int64)
+

@@ -1,0 +1,6 @@
+"""The report: statistics of a calibration, and one HTML page that shows them."""
+
+from lifcal.report.page import render_report, write_report
+from lifcal.report.statistics import FrameEntry, build_statistics, judge
+
+__all__ = ["FrameEntry", "build_statistics", "judge", "render_report", "write_report"]

@@ -1,0 +1,536 @@
+"""The report: one HTML page that needs nothing else, made from what summary.json holds."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from lifcal.files import write_text
+from lifcal.report.figures import Mark, draw_bars, draw_map, draw_series, round_step
+
+_PARAMETERS = {
+    "f_L": "focal length of the main lens",
+    "b_L0": "main lens to micro-lens array",
+    "B": "micro-lens array to sensor",
+    "c_x": "principal point, x",
+    "c_y": "principal point, y",
+    "F": "focal length of the totally focused image",
+    "alpha": "virtual depth of a point at infinity",
+    "beta": "virtual depth times depth; carries the scale",
+    "g": "strength of the focus-vignetting term",
+}
+_FORMS = (
+    ("Physical form", ("f_L", "b_L0", "B", "c_x", "c_y")),
+    ("Pinhole form: what depth needs", ("F", "alpha", "beta", "c_x", "c_y")),
+)
+_LENGTHS = ("f_L", "b_L0", "B", "beta")
+_PICTURES = {
+    "focused": (
+        "Totally focused image",
+        "Made from one raw image: every part is sharp where depth was found. Blocks or doubled "
+        "edges mean wrong virtual depth.",
+    ),
+    "depth": (
+        "Depth map",
+        "Of the same frame. It should be smooth on surfaces and step at the edges of things; "
+        "holes are where there is no texture.",
+    ),
+}
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+_MAX_ROWS = 20
+
+
+def write_report(summary: Mapping[str, Any], path: str | Path) -> None:
+    """Write the page that `render_report` makes, whole or not at all."""
+    write_text(Path(path), render_report(summary))
+
+
+def render_report(summary: Mapping[str, Any]) -> str:
+    """Return the report as one HTML page that loads nothing from anywhere.
+
+    Parameters
+    ----------
+    summary : mapping
+        What summary.json holds (`build_statistics`). Parts that are missing are left out.
+    """
+    sections = [
+        ("Parameters", _parameters(summary)),
+        ("The rig", _rig(summary)),
+        ("What the camera saw", _pictures(summary)),
+        ("Is the data enough?", _coverage(summary)),
+        ("Does the model fit?", _fit(summary)),
+        ("What is assumed", _assumptions(summary)),
+        ("Where it comes from", _provenance(summary)),
+    ]
+    body = "".join(
+        f"<section><h2>{title}</h2>{content}</section>" for title, content in sections if content
+    )
+    rig = summary.get("rig") or {"cameras": [], "points": []}
+    data = json.dumps(rig, separators=(",", ":")).replace("<", "\\u003c")
+    room = files("lifcal.report")
+    css = room.joinpath("page.css").read_text(encoding="utf-8")
+    script = room.joinpath("viewer.js").read_text(encoding="utf-8")
+    policy = (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,"><title>lifcal calibration report</title>'
+        f"<style>{css}</style></head><body><main>{_head(summary)}{body}"
+        f"<footer>lifcal {_text(summary.get('lifcal_version', ''))}. Every number and figure is "
+        "explained in docs/reading-the-report.md.</footer></main>"
+        f'<script type="application/json" id="rig-data">{data}</script>'
+        f"<script>{script}</script></body></html>\n"
+    )
+
+
+# Sections
+
+
+def _head(summary: Mapping[str, Any]) -> str:
+    verdict = summary.get("verdict") or {}
+    level = verdict.get("level")
+    level = level if level in ("good", "caution", "poor") else "caution"
+    reasons = verdict.get("reasons") or []
+    listed = _list(reasons[1:]) if len(reasons) > 1 else ""  # the first is in the text
+    facts = []
+    if "n_used" in summary:
+        facts.append(
+            f"{summary['n_used']:,} of {summary['n_observations']:,} observations of "
+            f"{summary['n_points']:,} points in {summary['n_views']:,} views"
+        )
+    if summary.get("rms_px") is not None:
+        facts.append(f"residual {summary['rms_px']:.3f} px rms per axis")
+    facts.append(f"scale: {summary.get('scale_source') or 'none'}")
+    return (
+        f'<h1>Calibration report</h1><p class="soft">{_text("; ".join(facts))}</p>'
+        f'<div class="verdict {level}"><strong>{_text(verdict.get("text", "No verdict."))}'
+        f"</strong>{listed}</div>"
+    )
+
+
+def _parameters(summary: Mapping[str, Any]) -> str:
+    parameters = summary.get("parameters") or {}
+    if not parameters:
+        return ""
+    known = {name for _, names in _FORMS for name in names}
+    rest = [name for name in parameters if name not in known]
+    cards = []
+    for title, names in (*_FORMS, ("Distortion and focus term", rest)):
+        rows = [_parameter(summary, name) for name in names if name in parameters]
+        if rows:
+            head = '<tr><th>parameter</th><th class="number">value ± σ</th>'
+            head += '<th class="number">σ / value</th></tr>'
+            cards.append(
+                f'<div class="card"><h3>{title}</h3><table>{head}{"".join(rows)}</table></div>'
+            )
+        elif names is rest:
+            cards.append(f'<div class="card"><h3>{title}</h3><p>None was estimated.</p></div>')
+    return (
+        f'<div class="grid">{"".join(cards)}</div><p class="how">σ is the standard deviation from '
+        "the noise of the observations alone; what the model leaves out is not in it. Both forms "
+        "are the same camera; metric depth is z = β / (u − α).</p>"
+    )
+
+
+def _parameter(summary: Mapping[str, Any], name: str) -> str:
+    entry = summary["parameters"][name]
+    value, sigma = entry.get("value"), entry.get("sigma")
+    unit = (summary.get("units") or {}).get(name, "")
+    if name in _LENGTHS and summary.get("scale_source") is None:
+        shown, relative = "no scale", ""
+    else:
+        held = " (held)" if sigma == 0.0 else ""
+        shown = f"{format_value(value, sigma)} {_powers(unit)}".strip() + held
+        lasting = bool(sigma and value) and not name.startswith("c_")  # c has no natural zero
+        relative = f"{100.0 * sigma / abs(value):.2g} %" if lasting else ""
+    about = _PARAMETERS.get(name, "")
+    if name.startswith("inverse_plane_"):
+        about = "1 / virtual depth at which the lens type is in focus"
+    return (
+        f"<tr><td>{_text(name)}<small>{about}</small></td>"
+        f'<td class="number">{_text(shown)}</td><td class="number">{relative}</td></tr>'
+    )
+
+
+def format_value(value: float | None, sigma: float | None) -> str:
+    """Return value ± sigma, with two digits of sigma; the value alone without a sigma."""
+    if value is None:
+        return "unknown"
+    if not sigma:
+        return f"{value:.6g}"
+    size = max(abs(value), sigma)
+    power = math.floor(math.log10(size))
+    if -4 < power < 7:
+        power = 0
+    digits = max(0, 1 - math.floor(math.log10(sigma) - power + 1e-9))
+    shown = f"{value / 10.0**power:.{digits}f} ± {sigma / 10.0**power:.{digits}f}"
+    return f"({shown}) × 10{_superscript(str(power))}" if power else shown
+
+
+def _superscript(digits: str) -> str:
+    return digits.translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _powers(unit: str) -> str:
+    return re.sub(r"\^(-?\d+)", lambda match: _superscript(match.group(1)), str(unit))
+
+
+def _rig(summary: Mapping[str, Any]) -> str:
+    rig = summary.get("rig") or {}
+    if not rig.get("cameras"):
+        return ""
+    return (
+        "<figure><figcaption>Cameras and points</figcaption>"
+        '<canvas id="rig" tabindex="0" aria-label="Cameras and points in 3D"></canvas>'
+        '<p class="how">Drag to turn, wheel to zoom, double-click to reset; point at a camera for '
+        f"its name. {len(rig['cameras'])} cameras (the first with a red axis), joined in order, "
+        f"and {len(rig['points'])} points, red near to blue far. The path of a video "
+        "should be smooth, and surfaces should look like surfaces; a camera far from the others is "
+        "a wrong pose.</p>"
+        "</figure>"
+    )
+
+
+def _pictures(summary: Mapping[str, Any]) -> str:
+    figures = []
+    for key, content in (summary.get("pictures") or {}).items():
+        if not isinstance(content, str) or not _BASE64.fullmatch(content):
+            continue
+        kind = "jpeg" if content.startswith("/9j/") else "png"
+        title, how = _PICTURES.get(key, (str(key), ""))
+        image = f'<img src="data:image/{kind};base64,{content}" alt="{_text(title)}">'
+        figures.append(_figure(_text(title), image, how))
+    return _grid(figures)
+
+
+def _coverage(summary: Mapping[str, Any]) -> str:
+    coverage = summary.get("coverage")
+    if not coverage:
+        return ""
+    unit = (summary.get("rig") or {}).get("unit", "mm")
+    angle, views = coverage["angle_deg"], coverage["views_per_point"]
+    image = coverage["image"]
+    figures = [
+        _figure(
+            "Observations over the image",
+            draw_map(image["counts"], summary["image_size_px"], "observations per cell"),
+            f"Corners and edges fix the distortion. {100.0 * image['empty_share']:.0f} % of the "
+            "cells are empty; if corners are, record frames that show texture there.",
+        ),
+        _figure(
+            "Observations over virtual depth",
+            _histogram(coverage["virtual_depth"], "virtual depth u", "observations"),
+            "A wide range tells alpha from beta. The end bins hold what is beyond them.",
+        ),
+        _figure(
+            "Observations over depth",
+            _histogram(coverage["depth"], f"depth z in {unit}", "observations"),
+            "Depths that the camera will be used at should be here. The end bins hold what is "
+            "beyond them.",
+        ),
+        _figure(
+            "Views of a point",
+            _histogram(views, "views", "points"),
+            f"Median {_number(views['median'])}. Points in two views only hold the shape weakly; "
+            "six or more is comfortable.",
+        ),
+        _figure(
+            "Largest angle between two views of a point",
+            _histogram(angle, "angle in degrees", "points"),
+            f"Median {_number(angle['median'])}°, largest {_number(angle['largest'])}°. Larger "
+            "angles fix depth and F better; below 5° move the camera more.",
+        ),
+    ]
+    weak, notes = summary.get("weak") or [], summary.get("notes") or []
+    words = _list(weak) if weak else "<p>Nothing is weak: no parameter is known badly.</p>"
+    words = f'<div class="card"><h3>Weak directions</h3>{words}'
+    words += (f"<h3>Notes</h3>{_list(notes)}" if notes else "") + _frames(summary) + "</div>"
+    return _grid([*figures, words])
+
+
+def _frames(summary: Mapping[str, Any]) -> str:
+    if "n_frames" not in summary:
+        return ""
+    missing = [entry["name"] for entry in summary.get("frames") or () if not entry["registered"]]
+    text = f"{summary['n_registered']} of {summary['n_frames']} frames were registered."
+    if missing:
+        more = ", ..." if len(missing) > _MAX_ROWS else ""
+        text += f" Not registered: {', '.join(map(str, missing[:_MAX_ROWS]))}{more}."
+    return f"<h3>Frames</h3><p>{_text(text)}</p>"
+
+
+def _fit(summary: Mapping[str, Any]) -> str:
+    residuals = summary.get("residuals")
+    if not residuals:
+        return ""
+    unit = (summary.get("rig") or {}).get("unit", "mm")
+    spread = residuals["distribution"]
+    views = residuals["by_view"]
+    outward = "The mark is the mean residual outward from the micro-image center, ± σ"
+    figures = [
+        _figure(
+            "Residual scale by lens type and depth",
+            _types_and_depth(residuals["by_lens_type_and_depth"]),
+            "Look here before trusting B. It is how much larger micro images are than the model "
+            "says. All types should lie in the green band (± 1 %) within their error bars (± σ); "
+            "types that differ mean focus-vignetting, and B is then off by more than its sigma.",
+        ),
+        _types(residuals["by_lens_type"]),
+        _residual_map(residuals["image"], summary["image_size_px"]),
+        _figure(
+            "Distribution of residuals",
+            draw_bars(
+                spread["edges"],
+                spread["counts"],
+                "residual in standard deviations",
+                "residuals",
+                line=spread["expected"],
+            ),
+            "Bars are found, the line is a normal distribution. "
+            f"{100.0 * spread['share_beyond_3']:.2f} % are beyond 3 σ "
+            f"({100.0 * spread['expected_beyond_3']:.2f} % expected), {spread['n_beyond']} beyond "
+            "the plot. Long tails are outliers, which the robust loss and rejection deal with.",
+        ),
+        _figure(
+            "Residuals by radius in the micro image",
+            _binned(residuals["by_radius"], "distance from the micro-image center in px"),
+            f"Bars are rms per axis. {outward}. A mark that moves away from zero toward the rim "
+            "is a magnification that the model lacks.",
+        ),
+        _figure(
+            "Residuals by depth",
+            _binned(residuals["by_depth"], f"depth z in {unit}"),
+            f"Bars are rms per axis, each of as many observations. {outward}. Larger residuals "
+            "near or far mean defocus.",
+        ),
+        _figure(
+            "Residuals by view",
+            draw_bars(
+                [i - 0.5 for i in range(len(views) + 1)],
+                [entry["rms_px"] for entry in views],
+                "view, in order",
+                "rms residual in px",
+                titles=[
+                    f"{entry['name']}: {_number(entry['rms_px'])} px, {entry['n']} used, "
+                    f"{entry['n_rejected']} rejected"
+                    for entry in views
+                ],
+            ),
+            "All views should be alike; point at a bar for its frame. One that stands out is "
+            "blurred or has a wrong pose: leave it out.",
+        ),
+    ]
+    return _grid([*figures, _distances(summary.get("distances") or [])])
+
+
+def _types_and_depth(entries: Sequence[Mapping[str, Any]]) -> str:
+    types = sorted({entry["lens_type"] for entry in entries})
+    widths = [entry["u_high"] - entry["u_low"] for entry in entries]
+    series = []
+    for kind in types:
+        # side by side, or error bars would hide each other
+        shift = 0.06 * min(widths, default=0.0) * (kind - (len(types) - 1) / 2)
+        marks = [
+            Mark(
+                (entry["u_low"] + entry["u_high"]) / 2 + shift,
+                entry["percent"],
+                entry["sigma_percent"],
+                f"type {kind}, u {entry['u_low']:.3g} to {entry['u_high']:.3g}, {entry['n']} "
+                f"observations: {entry['percent']:+.2f} ± {entry['sigma_percent']:.2f} %",
+            )
+            for entry in entries
+            if entry["lens_type"] == kind
+        ]
+        series.append((f"type {kind}", marks))
+    return draw_series(series, "virtual depth u", "residual scale in %", 1.0)
+
+
+def _types(entries: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (
+            entry["lens_type"],
+            f"{entry['n']:,}",
+            f"{entry['n_rejected']:,}",
+            _number(entry["rms_px"]),
+            f"{_fixed(entry['mean_dx_px'], 3)}, {_fixed(entry['mean_dy_px'], 3)}",
+            f"{_fixed(entry['scale_percent'], 2)} ± {_number(entry['sigma_scale_percent'], 2)}",
+        )
+        for entry in entries
+    ]
+    head = ("type", "used", "rejected", "rms px", "mean x, y px", "scale %")
+    return _figure(
+        "Residuals by lens type",
+        _table(head, rows),
+        "Means should be near zero, rms and the share rejected alike. Scale is that of the figure "
+        "before, over all depths.",
+    )
+
+
+def _residual_map(image: Mapping[str, Any], size_px: Sequence[int]) -> str:
+    width, height = size_px
+    n_rows, n_columns = len(image["n"]), len(image["n"][0])
+    arrows = []
+    for i in range(n_rows):
+        for j in range(n_columns):
+            dx, dy = image["mean_dx_px"][i][j], image["mean_dy_px"][i][j]
+            if dx is not None and dy is not None and image["n"][i][j] >= 5:
+                place = ((j + 0.5) * width / n_columns, (i + 0.5) * height / n_rows)
+                arrows.append((*place, dx, dy))
+    lengths = sorted(math.hypot(dx, dy) for _, _, dx, dy in arrows)
+    longest = lengths[int(0.9 * (len(lengths) - 1))] if lengths else 0.0
+    unit = round_step(longest) if longest > 0.0 else 1.0
+    return _figure(
+        "Residuals over the image",
+        draw_map(image["rms_px"], size_px, "rms residual in px", arrows=arrows, unit_px=unit),
+        "Color is the rms per axis, arrows are the mean of each cell, enlarged (see the one beside "
+        "the color bar). Arrows without order are noise; a swirl or a flow outward is distortion "
+        "that the model lacks.",
+    )
+
+
+def _binned(entries: Sequence[Mapping[str, Any]], x_label: str) -> str:
+    edges = [entries[0]["low"], *(entry["high"] for entry in entries)]
+    marks = [
+        Mark(
+            (entry["low"] + entry["high"]) / 2,
+            entry["mean_radial_px"],
+            entry["sigma_mean_px"] or 0.0,
+        )
+        for entry in entries
+        if entry["mean_radial_px"] is not None
+    ]
+    titles = [
+        f"{entry['low']:.4g} to {entry['high']:.4g}: {_number(entry['rms_px'])} px of "
+        f"{entry['n']:,} observations"
+        for entry in entries
+    ]
+    heights = [entry["rms_px"] for entry in entries]
+    return draw_bars(edges, heights, x_label, "residual in px", titles=titles, marks=marks)
+
+
+def _distances(entries: Sequence[Mapping[str, Any]]) -> str:
+    if not entries:
+        return ""
+    rows = [
+        (
+            f"{entry['point1']} – {entry['point2']}",
+            f"{entry['mm']:.4f} ± {entry['sigma']:.2g}",
+            f"{entry['found_mm']:.4f}",
+            f"{(entry['found_mm'] - entry['mm']) / entry['sigma']:+.1f}",
+        )
+        for entry in entries[:_MAX_ROWS]
+    ]
+    more = f" The first {_MAX_ROWS} of {len(entries)}." if len(entries) > _MAX_ROWS else ""
+    return _figure(
+        "Known distances",
+        _table(("points", "given, mm", "found, mm", "difference in σ"), rows),
+        "Differences should be within ± 3; more means a wrong length or a wrong point." + more,
+    )
+
+
+def _assumptions(summary: Mapping[str, Any]) -> str:
+    entries = summary.get("assumptions") or []
+    if not entries:
+        return ""
+    rows = "".join(
+        f"<dt>{_text(str(entry['what']).capitalize())}</dt><dd>{_text(entry['text'])}</dd>"
+        for entry in entries
+    )
+    return f'<div class="card"><dl>{rows}</dl></div>'
+
+
+def _provenance(summary: Mapping[str, Any]) -> str:
+    cards = []
+    rows = list(_flatten(summary.get("provenance") or {}))
+    if rows:
+        cards.append(
+            f'<div class="card made"><h3>Made from</h3>{_table((), rows, numbers=False)}</div>'
+        )
+    seconds = summary.get("seconds") or {}
+    if seconds:
+        total = sum(seconds.values()) or 1.0
+        bars = "".join(
+            f'<tr><td>{_text(stage)}</td><td class="number">{value:.1f} s</td>'
+            f'<td class="bar"><div style="width:{100.0 * value / total:.1f}%"></div></td></tr>'
+            for stage, value in seconds.items()
+        )
+        cards.append(
+            f'<div class="card"><h3>Time by stage: {total:.1f} s</h3><table>{bars}</table></div>'
+        )
+    stages = summary.get("stages") or []
+    if stages:
+        solves = [
+            (entry["name"], entry["iterations"], f"{entry['seconds']:.2f}", entry["reason"])
+            for entry in stages
+        ]
+        table = _table(("solve", "iterations", "s", "stopped because"), solves, numbers=False)
+        cards.append(f'<div class="card"><h3>Solves of the adjustment</h3>{table}</div>')
+    return _grid(cards)
+
+
+# Parts
+
+
+def _text(value: object) -> str:
+    return escape(str(value))
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}g}"
+
+
+def _fixed(value: float | None, decimals: int) -> str:
+    return "–" if value is None else f"{value:+.{decimals}f}"
+
+
+def _list(items: Iterable[object]) -> str:
+    return "<ul>" + "".join(f"<li>{_text(item)}</li>" for item in items) + "</ul>"
+
+
+def _grid(parts: Sequence[str]) -> str:
+    content = "".join(parts)
+    return f'<div class="grid">{content}</div>' if content else ""
+
+
+def _figure(title: str, content: str, how: str) -> str:
+    return (
+        f'<figure><figcaption>{title}</figcaption>{content}<p class="how">{_text(how)}</p></figure>'
+    )
+
+
+def _histogram(bins: Mapping[str, Any], x_label: str, y_label: str) -> str:
+    return draw_bars(bins["edges"], bins["counts"], x_label, y_label)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: bool = True) -> str:
+    """Return a table; with `numbers`, all but the first column are aligned to the right."""
+
+    def cells(tag: str, row: Sequence[object]) -> str:
+        kinds = [' class="number"' if numbers and i else "" for i in range(len(row))]
+        return "".join(
+            f"<{tag}{kind}>{_text(cell)}</{tag}>" for kind, cell in zip(kinds, row, strict=True)
+        )
+
+    top = f"<tr>{cells('th', head)}</tr>" if head else ""
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table>{top}{body}</table></div>'
+
+
+def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, list | tuple):
+            shown = ", ".join(map(str, value[:_MAX_ROWS]))
+            yield f"{prefix}{key}", shown + (", ..." if len(value) > _MAX_ROWS else "")
+        else:
+            yield f"{prefix}{key}", "–" if value is None else str(value)

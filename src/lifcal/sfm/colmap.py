@@ -1,0 +1,320 @@
+"""The door for pycolmap: features, matches, mapping, with one shared pinhole.
+
+COLMAP puts pixel centers at half-integers: `_to_raw` is the only place that knows.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import BoolArray, FloatArray, IntArray, read_only
+from lifcal.camera import BrownDistortion
+from lifcal.errors import ConfigError, EstimationError, InputError
+from lifcal.geometry import RigidTransform
+from lifcal.imaging.files import write_png
+
+MATCHING = ("auto", "sequential", "exhaustive")
+_MOST_EXHAUSTIVE = 16
+"""Frames up to which 'auto' matches all pairs: they may be a set, and it costs little."""
+_MODEL = "SIMPLE_RADIAL"
+_INIT_ANGLES_DEG = (16.0, 6.0, 2.0)
+"""Least angle between the rays of the first two views: COLMAP's own, then for small motion."""
+
+
+@dataclass(frozen=True)
+class SfmOptions:
+    """How poses are found.
+
+    Parameters
+    ----------
+    matching : 'auto', 'sequential' or 'exhaustive'
+        Sequential matches each frame with those around it and with some far ones (2, 4, 8 ...
+        frames on): for videos and other recordings in order. Auto takes it beyond 16 frames, and
+        matches all pairs if that leaves frames out.
+    overlap : int
+        Frames on each side that sequential matching takes.
+    max_features : int
+        Of each image.
+    min_frames : int
+        Fewer registered frames are an error.
+    seed : int
+    """
+
+    matching: str = "auto"
+    overlap: int = 8
+    max_features: int = 2000
+    min_frames: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.matching not in MATCHING:
+            raise ConfigError.unknown("matching", self.matching, MATCHING)
+        if self.overlap < 1 or self.max_features < 100 or self.min_frames < 2:
+            raise InputError(
+                "overlap needs 1 or more, max_features 100 or more, min_frames 2 or more"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class SfmModel:
+    """Poses, points and tracks in a frame of arbitrary scale.
+
+    Parameters
+    ----------
+    focal_px : float
+        F of the virtual image, in raw pixels.
+    principal_px : (2,) float64
+        c, raw pixels.
+    distortion : BrownDistortion
+        One radial term.
+    cam_from_sfm : tuple of RigidTransform or None
+        One for each image; None where it was not registered.
+    points_sfm : (n_points, 3) float64
+    point_indices, view_indices : (n_tracked,) int64
+        Which point was found in which image, sorted by point and image.
+    points_virt_px : (n_tracked, 2) float64
+        Where, in the recorded virtual image, raw pixels.
+    mean_error_px : float
+        Mean reprojection error, pixels of the images.
+    """
+
+    focal_px: float
+    principal_px: FloatArray
+    distortion: BrownDistortion
+    cam_from_sfm: tuple[RigidTransform | None, ...]
+    points_sfm: FloatArray
+    point_indices: IntArray
+    view_indices: IntArray
+    points_virt_px: FloatArray
+    mean_error_px: float
+
+    @property
+    def registered(self) -> BoolArray:
+        """Which images have a pose, (n_images,)."""
+        return np.array([pose is not None for pose in self.cam_from_sfm], np.bool_)
+
+
+def reconstruct(
+    images: Sequence[npt.NDArray[np.uint8]],
+    masks: Sequence[BoolArray] | None,
+    scale: float,
+    options: SfmOptions | None = None,
+    *,
+    focal_px: float | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> SfmModel:
+    """Find poses and points from totally focused images of one camera.
+
+    Parameters
+    ----------
+    images : sequence of (rows, cols) uint8
+    masks : sequence of (rows, cols) bool, or None
+        Where images are valid.
+    scale : float
+        Size of the images relative to the raw.
+    options : SfmOptions, optional
+    focal_px : float, optional
+        F roughly, in raw pixels: a start.
+    on_stage : callable, optional
+        Told what begins.
+
+    Raises
+    ------
+    EstimationError
+        If too few images can be registered; it says how many matched.
+    """
+    options = options or SfmOptions()
+    if len(images) < options.min_frames:
+        raise EstimationError(
+            f"{len(images)} usable frames are too few (need {options.min_frames}): record the "
+            "scene from more places",
+            stage="sfm",
+            evidence={"frames": len(images)},
+        )
+    folder = Path(tempfile.mkdtemp(prefix="lifcal-sfm-"))
+    try:
+        return _reconstruct(
+            folder, images, masks, scale, options, focal_px, on_stage or (lambda _: None)
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _reconstruct(
+    folder: Path,
+    images: Sequence[npt.NDArray[np.uint8]],
+    masks: Sequence[BoolArray] | None,
+    scale: float,
+    options: SfmOptions,
+    focal_px: float | None,
+    on_stage: Callable[[str], None],
+) -> SfmModel:
+    import pycolmap
+
+    pycolmap.logging.minloglevel = int(pycolmap.logging.FATAL)
+    pycolmap.set_random_seed(options.seed)
+    names = [f"{index:06d}.png" for index in range(len(images))]
+    for index, name in enumerate(names):
+        write_png(folder / "images" / name, images[index])
+        if masks is not None:
+            write_png(folder / "masks" / f"{name}.png", masks[index].astype(np.uint8) * 255)
+    database = folder / "database.db"
+    on_stage("features")
+    _extract(pycolmap, folder, names, images[0].shape, masks is not None, scale, options, focal_px)
+    sequential = options.matching == "sequential" or (
+        options.matching == "auto" and len(images) > _MOST_EXHAUSTIVE
+    )
+    found: Any = None
+    for every_pair in (False, True) if options.matching == "auto" and sequential else (None,):
+        on_stage("matching")
+        _match(pycolmap, database, sequential and not every_pair, options)
+        on_stage("mapping")
+        found = _map(pycolmap, folder, options, found)
+        if found is not None and found.num_reg_images() == len(images):
+            break
+    n_registered = 0 if found is None else found.num_reg_images()
+    if n_registered < options.min_frames:
+        raise EstimationError(
+            _say_too_few(pycolmap, database, len(images), n_registered, options.min_frames),
+            stage="sfm",
+            evidence={"frames": len(images), "registered": n_registered},
+        )
+    return _collect(found, names, scale)
+
+
+def _extract(
+    pycolmap: Any,
+    folder: Path,
+    names: list[str],
+    shape: tuple[int, ...],
+    masked: bool,
+    scale: float,
+    options: SfmOptions,
+    focal_px: float | None,
+) -> None:
+    reader = pycolmap.ImageReaderOptions()
+    reader.camera_model = _MODEL
+    if masked:
+        reader.mask_path = folder / "masks"
+    if focal_px is not None:
+        rows, cols = shape[:2]
+        reader.camera_params = f"{focal_px * scale},{cols / 2},{rows / 2},0"
+    extraction = pycolmap.FeatureExtractionOptions()
+    extraction.use_gpu = False
+    extraction.sift.max_num_features = options.max_features
+    # A focused image holds detail of the size of |u| raw pixels: it is oversampled already.
+    extraction.sift.first_octave = 0
+    pycolmap.extract_features(
+        folder / "database.db",
+        folder / "images",
+        image_names=names,
+        camera_mode=pycolmap.CameraMode.SINGLE,
+        reader_options=reader,
+        extraction_options=extraction,
+    )
+
+
+def _match(pycolmap: Any, database: Path, sequential: bool, options: SfmOptions) -> None:
+    matching = pycolmap.FeatureMatchingOptions()
+    matching.use_gpu = False
+    verification = pycolmap.TwoViewGeometryOptions()
+    verification.ransac.random_seed = options.seed
+    if sequential:
+        pairing = pycolmap.SequentialPairingOptions()
+        pairing.overlap = options.overlap
+        pairing.quadratic_overlap = True
+        pycolmap.match_sequential(database, matching, pairing, verification)
+    else:
+        pycolmap.match_exhaustive(database, matching, verification_options=verification)
+
+
+def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any) -> Any:
+    """Return the largest reconstruction, of this try or the one before."""
+    best = before
+    for angle in _INIT_ANGLES_DEG:
+        mapping = pycolmap.IncrementalPipelineOptions()
+        mapping.random_seed = mapping.mapper.random_seed = options.seed
+        mapping.triangulation.random_seed = options.seed
+        mapping.multiple_models = False
+        mapping.extract_colors = False
+        mapping.min_model_size = 2
+        mapping.mapper.init_min_tri_angle = angle
+        out = Path(tempfile.mkdtemp(dir=folder))
+        models = pycolmap.incremental_mapping(
+            folder / "database.db", folder / "images", out, mapping
+        )
+        for model in models.values():
+            if best is None or model.num_reg_images() > best.num_reg_images():
+                best = model
+        if best is not None and best.num_reg_images() >= options.min_frames:
+            break
+    if best is not None and best is not before:
+        refinement = pycolmap.BundleAdjustmentOptions()
+        refinement.refine_principal_point = True
+        refinement.print_summary = False
+        pycolmap.bundle_adjustment(best, refinement)
+    return best
+
+
+def _say_too_few(pycolmap: Any, database: Path, n: int, registered: int, needed: int) -> str:
+    with pycolmap.Database.open(database) as opened:
+        _, geometries = opened.read_two_view_geometries()
+    counts = sorted(len(geometry.inlier_matches) for geometry in geometries)
+    middle = counts[len(counts) // 2] if counts else 0
+    return (
+        f"only {registered} of {n} focused images were registered (need {needed}); {len(counts)} "
+        f"pairs of images match, the median of them in {middle} points. Move the camera sideways, "
+        "not only around its axis, by a tenth of the distance and more, slower or with more "
+        "frames, over a scene with texture"
+    )
+
+
+def _collect(model: Any, names: list[str], scale: float) -> SfmModel:
+    (camera,) = model.cameras.values()
+    focal, cx, cy, radial = camera.params
+    focal_raw = float(focal) / scale
+    places = {name: index for index, name in enumerate(names)}
+    poses: list[RigidTransform | None] = [None] * len(names)
+    view_of: dict[int, int] = {}
+    keypoints: dict[int, list[FloatArray]] = {}
+    for image in model.images.values():
+        index = places[image.name]
+        if image.has_pose:
+            matrix = image.cam_from_world().matrix()
+            poses[index] = RigidTransform(matrix[:, :3], matrix[:, 3])
+            view_of[image.image_id] = index
+            keypoints[image.image_id] = [point.xy for point in image.points2D]
+    ids = sorted(model.points3D)
+    rows: list[tuple[int, int, float, float]] = []
+    for index, point_id in enumerate(ids):
+        seen: dict[int, tuple[float, float]] = {}
+        for element in model.points3D[point_id].track.elements:
+            xy = keypoints[element.image_id][element.point2D_idx]
+            seen[view_of[element.image_id]] = (float(xy[0]), float(xy[1]))
+        rows += [(index, view, *seen[view]) for view in sorted(seen)]
+    table = np.array(rows, np.float64).reshape(-1, 4)
+    points = np.array([model.points3D[i].xyz for i in ids], np.float64).reshape(-1, 3)
+    return SfmModel(
+        focal_raw,
+        read_only(_to_raw(np.array([cx, cy]), scale)),
+        BrownDistortion(k0=float(radial) / focal_raw**2),
+        tuple(poses),
+        read_only(points),
+        read_only(table[:, 0].astype(np.int64)),
+        read_only(table[:, 1].astype(np.int64)),
+        read_only(_to_raw(table[:, 2:], scale)),
+        float(model.compute_mean_reprojection_error()),
+    )
+
+
+def _to_raw(xy_colmap: FloatArray, scale: float) -> FloatArray:
+    """COLMAP's pixels of a scaled image (centers at .5) to raw pixels (centers at integers)."""
+    return np.asarray(xy_colmap / scale - 0.5)

@@ -1,0 +1,154 @@
+from dataclasses import replace
+
+import numpy as np
+import pycolmap
+import pytest
+
+from lifcal.camera import (
+    BrownDistortion,
+    DivisionDistortion,
+    NoDistortion,
+    read_authors_xml,
+)
+from lifcal.errors import DataError
+from lifcal.export import (
+    make_colmap_camera,
+    read_calibration,
+    read_seen_points,
+    write_authors,
+    write_colmap,
+)
+from lifcal.simulate import build_camera
+from tests.export.cases import exact_case, moved, write_out
+
+MODELS = [
+    (NoDistortion(), "PINHOLE", 1e-9),
+    (BrownDistortion(-2e-8, 1e-14, 0.0, 1e-7, -2e-7), "OPENCV", 1e-9),
+    (BrownDistortion(-3e-7, 2e-13, -1e-19, 1e-6, 2e-6), "FULL_OPENCV", 1e-9),
+    (DivisionDistortion(-3e-7), "FULL_OPENCV", 0.01),
+    (DivisionDistortion(2e-7), "FULL_OPENCV", 0.01),
+]
+
+
+@pytest.fixture(scope="module")
+def case():
+    return moved(exact_case())
+
+
+@pytest.fixture
+def calibration(case, tmp_path):
+    return read_calibration(write_out(tmp_path / "calibration", case))
+
+
+@pytest.mark.parametrize(("distortion", "model", "tolerance_px"), MODELS)
+def test_colmap_sees_points_where_lifcal_does(distortion, model, tolerance_px):
+    camera = replace(build_camera("mini").camera, distortion=distortion)
+    found = make_colmap_camera(camera)
+    assert found.model == model
+    assert found.largest_error_px < tolerance_px
+    theirs = pycolmap.Camera(
+        model=found.model,
+        width=found.image_size[0],
+        height=found.image_size[1],
+        params=list(found.parameters),
+    )
+    rng = np.random.default_rng(1)
+    recorded = rng.uniform(0, 1, (500, 2)) * np.array(camera.image_size) - 0.5
+    und = distortion.undistort(recorded, camera.principal_point_px)
+    slopes = (und - camera.principal_point_px) / camera.array.focal_px
+    points = np.column_stack([slopes, np.ones(len(slopes))]) * 800.0
+    seen = theirs.img_from_cam(points)
+    apart = seen - (recorded + 0.5) / 2.0
+    assert np.abs(apart).max() < max(tolerance_px, 1e-9)
+
+
+def test_colmap_model_is_read_back(calibration, case, tmp_path):
+    seen = read_seen_points(calibration)
+    _, paths = write_colmap(tmp_path / "colmap", calibration, seen)
+    assert set(paths) == {"cameras.txt", "images.txt", "points3D.txt"}
+    model = pycolmap.Reconstruction(tmp_path / "colmap")
+    assert model.num_reg_images() == len(case.poses)
+    assert model.num_points3D() == len(case.points_world_mm)
+    model.update_point_3d_errors()
+    # the camera is exact; poses and points are as read from files of 1e-12 and 1e-9 m
+    assert model.compute_mean_reprojection_error() < 1e-6
+    assert model.compute_num_observations() == len(seen.pairs[0])
+    image = model.find_image_with_name("0003.png")
+    matrix = image.cam_from_world().matrix()
+    expected = case.poses[3].inverse()
+    np.testing.assert_allclose(matrix[:, :3], expected.rotation, atol=1e-9)
+    np.testing.assert_allclose(matrix[:, 3] * 1000.0, expected.translation_mm, atol=1e-6)
+    np.testing.assert_allclose(model.point3D(1).xyz * 1000.0, case.points_world_mm[0], atol=1e-5)
+
+
+def test_colmap_does_not_mix_models(calibration, tmp_path):
+    (tmp_path / "rigs.txt").write_text("")
+    with pytest.raises(DataError, match="another COLMAP model"):
+        write_colmap(tmp_path, calibration, read_seen_points(calibration))
+
+
+def test_authors_files(calibration, case, tmp_path):
+    paths = write_authors(tmp_path, calibration, read_seen_points(calibration))
+    camera = read_authors_xml(paths["CameraModel.xml"])
+    np.testing.assert_allclose(
+        camera.parameters.as_vector(), case.camera.parameters.as_vector(), rtol=1e-12
+    )
+    poses = np.loadtxt(paths["ExtrinsicOrientations.txt"])
+    assert poses.shape == (7, 17)
+    matrix = poses[4, 1:].reshape(4, 4)
+    assert paths["ExtrinsicOrientations.txt"].read_text().splitlines()[4].startswith("00004 ")
+    np.testing.assert_allclose(matrix[:3, 3], case.poses[4].inverse().translation_mm, atol=1e-8)
+    np.testing.assert_array_equal(matrix[3], [0, 0, 0, 1])
+    lines = paths["objectCoordinates.ply"].read_text().splitlines()
+    points = np.array([line.split() for line in lines[lines.index("end_header") + 1 :]], float)
+    np.testing.assert_allclose(points[:, :3], case.points_world_mm, atol=1e-6)
+    rows = np.loadtxt(paths["rawImagePoints.csv"], delimiter=",")
+    assert len(rows) == len(case.observations)
+    # exact observations: seen is projected; six decimals, points of 1e-6 mm
+    np.testing.assert_allclose(rows[:, 2:4], rows[:, 4:6], atol=3e-6)
+    for frame in range(7):
+        mine = rows[rows[:, 0] == frame]
+        np.testing.assert_array_equal(mine[:, 1], np.arange(len(mine)))
+    assert rows[:, 6].max() == len(points) - 1
+
+
+def test_authors_files_hold_no_division_model(case, tmp_path):
+    camera = replace(case.camera, distortion=DivisionDistortion(1e-8), covariance=None)
+    found = read_calibration(write_out(tmp_path / "out", replace(case, camera=camera)))
+    with pytest.raises(DataError, match="brown"):
+        write_authors(tmp_path / "authors", found, read_seen_points(found))
+    assert not (tmp_path / "authors").exists()
+
+
+def test_only_registered_frames_and_listed_points(case, tmp_path):
+    """What has no pose or no place is left out, and ids without a list are those observed."""
+    folder = write_out(tmp_path, case)
+    (folder / "summary.json").unlink()
+    text = (folder / "poses.txt").read_text().splitlines()
+    (folder / "poses.txt").write_text("\n".join([text[0], *text[3:]][::-1]) + "\n")
+    found = read_calibration(folder)
+    assert found.names == tuple(f"{i:04d}" for i in range(2, 7))
+    np.testing.assert_array_equal(found.views, range(2, 7))
+    seen = read_seen_points(found)
+    assert seen.observations.view_ids.min() == 2
+    ids = case.observations.point_ids[seen.point_rows]
+    np.testing.assert_array_equal(ids, seen.observations.point_ids[seen.observations.point_indices])
+    np.testing.assert_allclose(
+        found.world_from_cam[0].translation_mm, case.poses[2].translation_mm, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0.5 0 0 0 0 0 0 1\n", "not a frame's number"),
+        ("1 0 0 0 0 0 0 1\n1 0 0 1 0 0 0 1\n", "appears twice"),
+        ("# nothing\n", "holds no pose"),
+        ("70 0 0 0 0 0 0 1\n", "no observation"),
+    ],
+)
+def test_poses_that_do_not_fit(case, tmp_path, text, words):
+    folder = write_out(tmp_path, case)
+    (folder / "poses.txt").write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_seen_points(read_calibration(folder))
