@@ -17,10 +17,13 @@ ROOMS = [
     "imaging",
     "simulate",
     "virtual",
+    "sfm",
+    "measure",
     "bundle",
     "export",
     "evaluate",
     "report",
+    "pipeline",
     "cli",
 ]
 
@@ -31,7 +34,8 @@ DOORS = {
     "rich": {"cli"},
     "defusedxml": {"camera"},
     "evo": {"evaluate"},
-    "numba": {"bundle", "camera", "imaging", "simulate", "virtual"},
+    "pycolmap": {"sfm"},
+    "numba": {"bundle", "camera", "imaging", "measure", "simulate", "virtual"},
 }
 
 

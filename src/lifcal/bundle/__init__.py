@@ -11,6 +11,7 @@ from lifcal.bundle.solver import Iteration, SolverOptions, SolverSummary, solve
 from lifcal.bundle.start import (
     Start,
     VirtualPoints,
+    fit_line,
     fit_virtual_points,
     refit_depth,
     register_views,
@@ -50,6 +51,7 @@ __all__ = [
     "adjust",
     "compute_covariance",
     "describe_weakness",
+    "fit_line",
     "fit_virtual_points",
     "focal_planes_from_paper",
     "grid_from_observations",

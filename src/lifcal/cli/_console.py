@@ -8,10 +8,12 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from lifcal.errors import InputError, LifcalError
+from lifcal.pipeline.listener import Listener
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,6 +82,35 @@ def say_error(message: str) -> None:
 def say_note(message: str) -> None:
     """Print one line to standard error that is not an error."""
     print(f"lifcal: note: {' '.join(message.split())}", file=sys.stderr)
+
+
+class RichListener(Listener):
+    """Shows a run on standard error: bars and status in a terminal, notes and problems always."""
+
+    @contextmanager
+    def status(self, text: str) -> Iterator[None]:
+        """Show a spinner."""
+        with messages().status(text):
+            yield
+
+    @contextmanager
+    def steps(self, text: str, total: int) -> Iterator[Callable[[str], None]]:
+        """Show a bar."""
+        with make_progress() as progress:
+            task = progress.add_task(text, total=total)
+
+            def step(new_text: str) -> None:
+                progress.update(task, advance=1, description=new_text or text)
+
+            yield step
+
+    def note(self, text: str) -> None:
+        """Print a note."""
+        say_note(text)
+
+    def problem(self, text: str) -> None:
+        """Print an error."""
+        say_error(text)
 
 
 def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:

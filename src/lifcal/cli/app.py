@@ -10,6 +10,7 @@ import typer
 from lifcal import __version__
 from lifcal.cli import _console
 from lifcal.cli.adjust import adjust
+from lifcal.cli.calibrate import calibrate
 from lifcal.cli.camera import camera_app
 from lifcal.cli.demo import demo
 from lifcal.cli.evaluate import evaluate
@@ -53,6 +54,7 @@ app.command("demo")(demo)
 app.command("simulate")(simulate)
 app.command("grid")(grid)
 app.command("focus")(focus)
+app.command("calibrate")(calibrate)
 app.command("adjust")(adjust)
 app.command("evaluate")(evaluate)
 app.command("export")(export)

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lifcal.cli._console import EXIT_ERROR, messages, output, say_error, say_note, verb
-from lifcal.cli._grids import FITTING, SOURCES, fit_average, read_average, read_start
+from lifcal.cli._console import (
+    EXIT_ERROR,
+    RichListener,
+    messages,
+    output,
+    say_error,
+    say_note,
+    verb,
+)
 from lifcal.errors import DataError, EstimationError, InputError
+from lifcal.pipeline.grids import FITTING, SOURCES, fit_average, read_average, read_start
 
 if TYPE_CHECKING:
     from lifcal.arrays import Float32Array
@@ -107,10 +115,11 @@ def _fit_several(
     frames: Frames, start: MicroLensGrid | None, max_frames: int
 ) -> tuple[GridFit, Float32Array, int]:
     """Fit to the average of scene frames; frames that cannot be read are named and left out."""
-    average, problems = read_average(frames, max_frames)
+    listener = RichListener()
+    average, problems = read_average(frames, max_frames, listener)
     for problem in problems:
         say_error(str(problem))
-    return fit_average(average, start), average.mean, len(problems)
+    return fit_average(average, start, listener), average.mean, len(problems)
 
 
 def _figures(fit: GridFit) -> dict[str, Any]:

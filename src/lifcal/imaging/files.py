@@ -19,6 +19,12 @@ def write_png(path: Path, image: ImageArray) -> None:
     _write(path, ".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 3])
 
 
+def encode_jpeg(image: npt.NDArray[np.uint8], quality: int = 85) -> bytes:
+    """Return a red-green-blue image as the content of a JPEG file."""
+    _, encoded = cv2.imencode(".jpg", image[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
+    return encoded.tobytes()
+
+
 def write_float_tiff(path: Path, image: Float32Array) -> None:
     """Write a (height, width) float32 image; NaN is kept."""
     _write(path, ".tiff", image, [])

@@ -1,1 +1,38 @@
 """Where scene points are, in each micro image that sees them, measured on raw pixels."""
+
+from lifcal.measure.measurement import (
+    Measured,
+    MeasureOptions,
+    MeasureStatus,
+    Patches,
+    cut_patches,
+    defocus_terms,
+    measure,
+)
+from lifcal.measure.prediction import (
+    MicroImages,
+    SceneGeometry,
+    compute_tangents,
+    find_micro_images,
+    predict,
+)
+from lifcal.measure.tracks import Tracks, choose_tracks, find_views, sample_map
+
+__all__ = [
+    "MeasureOptions",
+    "MeasureStatus",
+    "Measured",
+    "MicroImages",
+    "Patches",
+    "SceneGeometry",
+    "Tracks",
+    "choose_tracks",
+    "compute_tangents",
+    "cut_patches",
+    "defocus_terms",
+    "find_micro_images",
+    "find_views",
+    "measure",
+    "predict",
+    "sample_map",
+]

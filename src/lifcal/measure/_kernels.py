@@ -5,9 +5,10 @@ reference view, with the measured point at its origin. Micro image k shows it at
 
     p = position_k + shift_k + A_k (s, t),    A_k = jacobian_k + tilt_k slope^T
 
-in recorded raw coordinates, where the slope of the surface is common to all images of the track, after each pixel has been moved to where a pinhole would have seen what
-it shows (see `lifcal.virtual.optics`). Pixels are compared as they were recorded: nothing but the
-texture, which many images determine, is interpolated.
+in recorded raw coordinates, where the slope of the surface is common to all images of the track,
+after each pixel has been moved to where a pinhole would have seen what it shows (see
+`lifcal.virtual.optics`). Pixels are compared as they were recorded: nothing but the texture, which
+many images determine, is interpolated.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def pull_pixels(patch, corner, center, kind, bend, tables, radius, pixels):
     for j in range(side):
         for i in range(side):
             value = patch[j, i]
-            if not value == value:
+            if math.isnan(value):
                 continue
             dx = corner[0] + i - center[0]
             dy = corner[1] + j - center[1]

@@ -8,7 +8,6 @@ import numpy as np
 
 from lifcal.arrays import BoolArray, FloatArray, IntArray
 from lifcal.camera import Distortion, MicroLensGrid, PinholeArray
-from lifcal.virtual.optics import LensOptics
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +122,6 @@ def compute_tangents(geometry: SceneGeometry, points: IntArray, views: IntArray)
 def find_micro_images(
     geometry: SceneGeometry,
     grid: MicroLensGrid,
-    optics: LensOptics,
     tracks: IntArray,
     views: IntArray,
     most_offset_px: float,

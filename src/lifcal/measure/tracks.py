@@ -21,7 +21,7 @@ _SAME_DEPTH = 0.03
 """Of u: a view whose map differs by more sees something else there."""
 
 DepthMap = Callable[[int], tuple[Float32Array, float]]
-"""Virtual depth of a view, (rows, cols) with NaN where unknown, and its size relative to the raw."""
+"""Virtual depth of a view, NaN where unknown, (rows, cols), and its size relative to the raw."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,4 +185,3 @@ def _thin_out(owners: IntArray, n_owners: int, most: int) -> IntArray:
         for owner, size in enumerate(counts.tolist())
     ]
     return np.concatenate(kept) if kept else np.zeros(0, np.int64)
-

@@ -1,4 +1,4 @@
-"""What verbs share that need a grid: one to start from, one from scene frames."""
+"""A grid to start from, and one from scene frames."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifcal.cli._console import make_progress, messages
 from lifcal.errors import DataError
+from lifcal.pipeline.listener import Listener
 
 if TYPE_CHECKING:
     from lifcal.camera import MicroLensGrid
@@ -36,26 +36,25 @@ def read_start(path: Path, image_size: tuple[int, int]) -> MicroLensGrid:
 
 
 def read_average(
-    frames: Frames | Sequence[Frame], max_frames: int
+    frames: Frames | Sequence[Frame], max_frames: int, listener: Listener
 ) -> tuple[FrameAverage, list[DataError]]:
     """Return the average of scene frames, and what is wrong with those that were left out."""
     from lifcal.imaging.grid_fit import average_frames
 
     problems: list[DataError] = []
-    with make_progress() as progress:
-        task = progress.add_task("reading frames", total=min(max_frames, len(frames)))
+    with listener.steps("reading frames", min(max_frames, len(frames))) as step:
         average = average_frames(
             frames,
             max_frames=max_frames,
-            on_frame=lambda count, _: progress.update(task, completed=count),
+            on_frame=lambda _count, _total: step(""),
             on_problem=problems.append,
         )
     return average, problems
 
 
-def fit_average(average: FrameAverage, start: MicroLensGrid | None) -> GridFit:
+def fit_average(average: FrameAverage, start: MicroLensGrid | None, listener: Listener) -> GridFit:
     """Fit the grid to the average of scene frames."""
     from lifcal.imaging.grid_fit import fit_grid_to_frames, refine_grid
 
-    with messages().status(FITTING):
+    with listener.status(FITTING):
         return fit_grid_to_frames(average) if start is None else refine_grid(start, average)

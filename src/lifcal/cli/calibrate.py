@@ -1,0 +1,169 @@
+"""`lifcal calibrate`: from a folder of raw frames to a camera."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, say_note, verb
+from lifcal.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from lifcal.pipeline.calibration import Calibration
+
+_SCALE = "Scale"
+_UNITS = {"f_L": "mm", "b_L0": "mm", "B": "mm", "c_x": "px", "c_y": "px", "F": "px", "beta": "mm"}
+
+
+@verb("the same command goes on from here")
+def calibrate(
+    raws: Annotated[
+        list[str],
+        typer.Argument(metavar="RAWS...", help="Raws: files, folders, globs, videos."),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
+    pixel_size_um: Annotated[float, typer.Option(help="Pixel pitch of the sensor.")],
+    white: Annotated[
+        Path | None, typer.Option(help="White image: finds the grid, evens out brightness.")
+    ] = None,
+    grid: Annotated[
+        Path | None, typer.Option(help="grid.json; else it is found in the white image or raws.")
+    ] = None,
+    xml: Annotated[
+        Path | None, typer.Option(help="The maker's XML to start from when the grid is found.")
+    ] = None,
+    bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
+    focal_length_mm: Annotated[
+        float | None, typer.Option(help="Nominal focal length: a start and a check.")
+    ] = None,
+    marker_size_mm: Annotated[
+        float | None,
+        typer.Option(help="Side of ArUco markers in the scene.", rich_help_panel=_SCALE),
+    ] = None,
+    marker_distances: Annotated[
+        Path | None,
+        typer.Option(
+            help="'id1 id2 mm sigma' a line: between markers' centers.", rich_help_panel=_SCALE
+        ),
+    ] = None,
+    dictionary: Annotated[
+        str, typer.Option(help="Of the markers.", rich_help_panel=_SCALE)
+    ] = "DICT_6X6_250",
+    distances: Annotated[
+        Path | None,
+        typer.Option(
+            help="'frame x1 y1 x2 y2 mm sigma' a line: points picked in a focused image.",
+            rich_help_panel=_SCALE,
+        ),
+    ] = None,
+    trajectory: Annotated[
+        Path | None,
+        typer.Option(
+            help="Known poses, TUM format; the timestamp is the frame's index.",
+            rich_help_panel=_SCALE,
+        ),
+    ] = None,
+    trajectory_sigma_mm: Annotated[
+        float, typer.Option(help="Of the known positions.", rich_help_panel=_SCALE)
+    ] = 1.0,
+    known: Annotated[
+        str | None,
+        typer.Option(help="f_L=16.748,B=0.376 in mm: recalibration.", rich_help_panel=_SCALE),
+    ] = None,
+    points: Annotated[int, typer.Option(help="Scene points to measure.")] = 1000,
+    distortion: Annotated[
+        str, typer.Option(help="brown, auto (terms that pay), none or division.")
+    ] = "brown",
+    matching: Annotated[str, typer.Option(help="auto, sequential or exhaustive.")] = "auto",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
+
+    Writes camera.json, poses.txt, points.ply, cameras.ply, observations.csv, focused images,
+    summary.json and report.html. Run the same command again to continue an interrupted one.
+    """
+    from lifcal.imaging.frames import open_frames
+    from lifcal.pipeline.calibration import CalibrateOptions, calibrate_frames
+    from lifcal.pipeline.scale import ScaleOptions, read_marker_distances, read_picked_distances
+    from lifcal.sfm import SfmOptions
+
+    if grid is not None and xml is not None:
+        raise InputError("--grid is used as it is, --xml is a start for finding one: give only one")
+    options = CalibrateOptions(
+        pixel_size_um,
+        focal_length_mm,
+        ScaleOptions(
+            marker_size_mm=marker_size_mm,
+            marker_distances=()
+            if marker_distances is None
+            else read_marker_distances(marker_distances),
+            dictionary=dictionary,
+            distances=() if distances is None else read_picked_distances(distances),
+            trajectory=trajectory,
+            trajectory_sigma_mm=trajectory_sigma_mm,
+            known={} if known is None else _parse_known(known),
+        ),
+        SfmOptions(matching=matching, seed=seed),
+        points=points,
+        distortion=distortion,
+    )
+    frames = open_frames(raws, bayer=bayer)
+    found = calibrate_frames(
+        frames, out, options, {"grid": grid, "white": white, "xml": xml}, RichListener()
+    )
+    if as_json:
+        print(json.dumps(found.summary, indent=2))
+    else:
+        print_calibration(found)
+    if found.problems:
+        say_error(f"{len(found.problems)} of {len(frames)} frames could not be used")
+        raise SystemExit(EXIT_ERROR)
+
+
+def _parse_known(text: str) -> dict[str, float]:
+    known = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            known[name.strip()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError(f"--known {text!r}: needs f_L=16.748,B=0.376 (mm)")
+    return known
+
+
+def print_calibration(found: Calibration) -> None:
+    """Print the parameters, the verdict, and where to look."""
+    from rich.table import Table
+
+    summary: Mapping[str, Any] = found.summary
+    metric = summary["scale_source"] is not None
+    table = Table(title="intrinsics", title_justify="left")
+    for column in ("parameter", "value", "sigma", "unit"):
+        table.add_column(column, justify="right" if column in ("value", "sigma") else "left")
+    for name, entry in summary["parameters"].items():
+        unit = _UNITS.get(name, "")
+        if not metric and name in ("f_L", "b_L0", "B", "beta"):
+            unit = "no scale"
+        sigma = entry["sigma"]
+        shown = f"{sigma:.2g}" if sigma else "held"
+        table.add_row(name, f"{entry['value']:.7g}", shown, unit)
+    output().print(table)
+    output().print(
+        f"{summary['n_registered']} of {summary['n_frames']} frames, {summary['n_used']} "
+        f"micro-image points of {summary['n_points']} scene points, residual "
+        f"{summary['rms_px']:.3f} px; scale: {summary['scale_source'] or 'none'}.",
+        soft_wrap=True,
+    )
+    output().print(f"{summary['verdict']['level']}: {found.verdict}", soft_wrap=True)
+    output().print(f"Look at {found.folder / 'report.html'}", soft_wrap=True)
+    for note in summary["notes"]:
+        say_note(note)

@@ -1,0 +1,759 @@
+"""From raw frames to a calibrated camera: focus, track, measure and adjust in turn, report."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lifcal import __version__
+from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from lifcal.bundle import (
+    Adjustment,
+    AdjustOptions,
+    BundleState,
+    CameraPositions,
+    Distances,
+    FocusTerm,
+    Observations,
+    Prior,
+    adjust,
+    fit_line,
+    write_observations,
+)
+from lifcal.bundle.files import write_adjustment
+from lifcal.camera import MicroLensGrid, PinholeArray, PlenopticCamera, read_camera
+from lifcal.errors import ConfigError, DataError, EstimationError, InputError
+from lifcal.files import read_json, write_json, write_text
+from lifcal.imaging.files import encode_jpeg, read_image
+from lifcal.imaging.preview import fit
+from lifcal.measure import (
+    MeasureOptions,
+    MeasureStatus,
+    MicroImages,
+    Patches,
+    SceneGeometry,
+    Tracks,
+    choose_tracks,
+    compute_tangents,
+    cut_patches,
+    defocus_terms,
+    find_micro_images,
+    find_views,
+    measure,
+    predict,
+    sample_map,
+)
+from lifcal.pipeline.focusing import FocusRun, focus_frames
+from lifcal.pipeline.listener import Listener
+from lifcal.pipeline.scale import (
+    ScaleOptions,
+    ScalePoints,
+    find_markers,
+    place_markers,
+    place_picked,
+    read_positions,
+)
+from lifcal.pipeline.tracking import track_frames
+from lifcal.report import FrameEntry, build_statistics, write_report
+from lifcal.sfm import SfmModel, SfmOptions
+from lifcal.virtual import DepthOptions
+from lifcal.virtual.optics import LensOptics
+
+if TYPE_CHECKING:
+    from lifcal.imaging.frames import Frames
+
+FILES = (
+    "camera.json",
+    "poses.txt",
+    "points.ply",
+    "cameras.ply",
+    "observations.csv",
+    "summary.json",
+    "report.html",
+)
+_PIXEL_SIZES_UM = (0.5, 50.0)
+_SATURATED = 0.998
+_MAP_BYTES = 400 << 20
+"""Of depth maps kept in memory."""
+_MEDIAN_DEPTH = 1000.0
+"""Of the scene before its scale is known."""
+_WINDOW_SHARE, _LEAST_WINDOW_PX, _MOST_WINDOW_PX = 0.46, 2.5, 4.5
+"""Of the patch: of the used radius of micro images, but within these limits."""
+_RIM_PX = 1.0
+_SCALES = (0.6, 1.5)
+"""Of a patch relative to its reference: beyond, the detail is not the same."""
+_STEEPEST = 1.7
+"""Tangent of the angle between a surface and the reference view: one sigma."""
+_PLANE_SIGMA = 0.01
+"""Of 1 / u of the focal planes, relative (docs/virtual-depth.md)."""
+_LINEAR_FOCUS = (0.1, 0.1)
+"""Strength of the linear focus term and its sigma, where no overlap discs are known."""
+_SETTLED_SIGMAS = 0.3
+_PICTURE_WIDTH = 700
+_FOCAL_TOLERANCE = 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrateOptions:
+    """How to calibrate.
+
+    Parameters
+    ----------
+    pixel_size_um : float
+    focal_length_mm : float or None
+        Nominal: a start for the poses, and a check of the result.
+    scale : ScaleOptions
+    sfm : SfmOptions
+    points : int
+        Scene points to measure.
+    views : int
+        In which each is measured at most.
+    rounds : int
+        Of measuring and adjusting at most.
+    distortion : str
+        As in `AdjustOptions`.
+    loss : str
+    """
+
+    pixel_size_um: float
+    focal_length_mm: float | None = None
+    scale: ScaleOptions = field(default_factory=ScaleOptions)
+    sfm: SfmOptions = field(default_factory=SfmOptions)
+    points: int = 1000
+    views: int = 24
+    rounds: int = 3
+    distortion: str = "brown"
+    loss: str = "huber"
+
+    def __post_init__(self) -> None:
+        low, high = _PIXEL_SIZES_UM
+        if not low <= self.pixel_size_um <= high:
+            raise InputError(
+                f"pixel size is {self.pixel_size_um} um, needs {low} to {high}: look it up in the "
+                "sensor's data sheet"
+            )
+        if self.focal_length_mm is not None and not self.focal_length_mm > 0.0:
+            raise InputError(f"focal length is {self.focal_length_mm} mm, needs a positive number")
+        if self.points < 50 or self.views < 2 or self.rounds < 1:
+            raise InputError("needs points >= 50, views >= 2 and rounds >= 1")
+
+    @property
+    def pixel_size_mm(self) -> float:
+        """Pixel size in mm."""
+        return self.pixel_size_um / 1000.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the options for JSON."""
+        return json.loads(json.dumps(asdict(self), default=str))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A calibrated camera and where its files are.
+
+    Parameters
+    ----------
+    camera : PlenopticCamera
+    summary : mapping
+        What summary.json holds; docs/reading-the-report.md explains every entry.
+    folder : Path
+    adjustment : Adjustment or None
+        With residuals, poses and points; None if the folder was finished already.
+    problems : tuple of str
+        Frames that could not be used.
+    """
+
+    camera: PlenopticCamera
+    summary: Mapping[str, Any]
+    folder: Path
+    adjustment: Adjustment | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """What to think of it, in one line."""
+        return str(self.summary["verdict"]["text"])
+
+    def __repr__(self) -> str:
+        p = self.camera.parameters
+        return (
+            f"Calibration(f_L = {p.focal_length_mm:.4f} mm, b_L0 = {p.lens_to_array_mm:.4f} mm, "
+            f"B = {p.array_to_sensor_mm:.5f} mm, c = ({p.principal_x_px:.2f}, "
+            f"{p.principal_y_px:.2f}) px; {self.verdict})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{name}</td><td>{entry['value']:.7g}</td><td>{entry['sigma']:.2g}</td></tr>"
+            for name, entry in self.summary["parameters"].items()
+        )
+        return (
+            f"<p>{self.verdict}</p><table><tr><th></th><th>value</th><th>sigma</th></tr>"
+            f"{rows}</table>"
+        )
+
+
+def calibrate_frames(
+    frames: Frames,
+    folder: Path,
+    options: CalibrateOptions,
+    sources: Mapping[str, Path | None],
+    listener: Listener | None = None,
+) -> Calibration:
+    """Calibrate the camera that took the frames.
+
+    Parameters
+    ----------
+    frames : Frames
+    folder : Path
+        Made if missing; an unfinished run with the same settings is continued.
+    options : CalibrateOptions
+    sources : mapping
+        Paths (or None) of 'grid', 'white' and 'xml'.
+    listener : Listener, optional
+
+    Raises
+    ------
+    DataError
+        For files that cannot be used.
+    EstimationError
+        If the frames do not determine the camera; the message says why and what to do.
+    """
+    listener = listener or Listener()
+    clock = _Clock()
+    run = focus_frames(frames, folder, DepthOptions(), dict(sources), listener)
+    if run.engine is None or not run.done:
+        raise DataError(f"none of {len(frames)} frames can be used")
+    clock.lap("grid, depth and focused images")
+    key = _key(run, options)
+    problems = tuple(str(problem) for _, problem in sorted(run.usable.problems.items()))
+    finished = _read_finished(folder, key)
+    if finished is not None:
+        return replace(finished, problems=problems)
+    focal_px = (
+        None if options.focal_length_mm is None else options.focal_length_mm / options.pixel_size_mm
+    )
+    model = track_frames(run, options.sfm, focal_px, listener)
+    clock.lap("poses")
+    bench = _Bench.build(run, model, options, listener)
+    clock.lap("choosing points")
+    bench.cut(listener)
+    clock.lap("reading pixels")
+    adjustment = bench.calibrate(listener)
+    clock.lap("measuring and adjusting")
+    summary = _write_all(folder, run, bench, adjustment, key, clock)
+    return Calibration(adjustment.camera, summary, folder, adjustment, problems)
+
+
+class _Clock:
+    """Time by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = now - self._last
+        self._last = now
+
+
+class _DepthMaps:
+    """Depth maps of views, the last ones kept in memory."""
+
+    def __init__(self, run: FocusRun, names: list[str]) -> None:
+        self._paths = [run.record.paths(name)["u"] for name in names]
+        self._scale = float(run.record.content["settings"]["scale"])
+        self._held: dict[int, Float32Array] = {}
+
+    def __call__(self, view: int) -> tuple[Float32Array, float]:
+        if view not in self._held:
+            image = np.asarray(read_image(self._paths[view]), np.float32)
+            if (len(self._held) + 1) * image.nbytes > _MAP_BYTES:
+                self._held.clear()
+            self._held[view] = image
+        return self._held[view], self._scale
+
+
+@dataclass(eq=False)
+class _Bench:
+    """What measuring and adjusting work on: views, points, micro images and their pixels."""
+
+    run: FocusRun
+    options: CalibrateOptions
+    frame_indices: IntArray
+    """Of each view."""
+    geometry: SceneGeometry
+    tracks: Tracks
+    images: MicroImages
+    grid: MicroLensGrid
+    optics: LensOptics
+    measure_options: MeasureOptions
+    distances: Distances | None
+    positions: CameraPositions | None
+    notes: list[str]
+    patches: Patches | None = None
+    slopes: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
+
+    @classmethod
+    def build(
+        cls, run: FocusRun, model: SfmModel, options: CalibrateOptions, listener: Listener
+    ) -> _Bench:
+        """Bring the model to a plenoptic camera, and choose what is measured."""
+        assert run.engine is not None
+        grid, optics = run.engine.grid, run.engine.optics
+        view_images = np.flatnonzero(model.registered)
+        names = [run.done[i] for i in view_images]
+        place = {name: index for index, name in enumerate(run.usable.frames.names)}
+        frame_indices = np.array([place[name] for name in names], np.int64)
+        depth_map = _DepthMaps(run, names)
+        notes: list[str] = []
+        with listener.status("choosing points"):
+            geometry, tracked = _start_geometry(model, view_images, depth_map)
+            window = float(
+                np.clip(_WINDOW_SHARE * optics.radius_px, _LEAST_WINDOW_PX, _MOST_WINDOW_PX)
+            )
+            tracks = choose_tracks(
+                geometry, *tracked, depth_map, grid.image_size, window, options.points
+            )
+            if len(tracks) < 20:
+                raise EstimationError(
+                    f"only {len(tracks)} of {len(geometry.points_world)} scene points lie on "
+                    "smooth surfaces with a known virtual depth (need 20): more texture, or nearer "
+                    "things, would help",
+                    stage="measure",
+                )
+            geometry = replace(geometry, points_world=geometry.points_world[tracks.points])
+            tracks = replace(tracks, points=np.arange(len(tracks)))
+        extra = _scale_points(run, options, geometry, names, frame_indices, depth_map, listener)
+        distances = None
+        if extra is not None:
+            notes += extra.notes
+            distances = extra.distances(len(tracks))
+            geometry = replace(
+                geometry, points_world=np.concatenate([geometry.points_world, extra.points_world])
+            )
+            tracks = Tracks(
+                np.arange(len(geometry.points_world)),
+                np.concatenate([tracks.references, extra.references]),
+            )
+        positions = None
+        if options.scale.trajectory is not None:
+            positions = read_positions(
+                options.scale.trajectory, frame_indices, options.scale.trajectory_sigma_mm
+            )
+        measure_options = MeasureOptions(window_px=window)
+        with listener.status("choosing micro images"):
+            pairs = find_views(geometry, tracks, depth_map, grid.image_size, options.views)
+            images = _choose_images(geometry, tracks, pairs, grid, optics, measure_options)
+        return cls(
+            run,
+            options,
+            frame_indices,
+            geometry,
+            tracks,
+            images,
+            grid,
+            optics,
+            measure_options,
+            distances,
+            positions,
+            notes,
+            slopes=np.zeros((len(tracks), 2)),
+        )
+
+    def cut(self, listener: Listener) -> None:
+        """Read the raw frames once more, and keep the pixels around the points."""
+        engine = self.run.engine
+        assert engine is not None
+        side = self.measure_options.patch_side
+        n = len(self.images)
+        corners = np.zeros((n, 2), np.int64)
+        values = np.full((n, side, side), np.nan, np.float32)
+        with listener.steps("reading pixels", len(self.frame_indices)) as step:
+            for view, index in enumerate(self.frame_indices.tolist()):
+                here = np.flatnonzero(self.images.views == view)
+                frame = self.run.usable[index]
+                image = engine.devignette(frame)
+                image[frame.gray >= _SATURATED] = np.nan
+                patches = cut_patches(image, self.images.places_px[here], self.measure_options)
+                corners[here], values[here] = patches.corners_px, patches.values
+                step("")
+        self.patches = Patches(corners, values)
+
+    def calibrate(self, listener: Listener) -> Adjustment:
+        """Measure and adjust until nothing changes."""
+        found: Adjustment | None = None
+        text = "measuring and adjusting (compiling, the first time only)"
+        with listener.steps(text, self.options.rounds) as step:
+            for _ in range(self.options.rounds):
+                before = found
+                found = self._adjust(self._measure())
+                self._take(found)
+                step("measuring and adjusting")
+                if before is not None and _is_settled(before, found):
+                    break
+        assert found is not None
+        self._check(found)
+        return found
+
+    def _measure(self) -> Observations:
+        assert self.patches is not None
+        tracks = np.unique(self.images.tracks)
+        measured = measure(
+            self.images,
+            self.patches,
+            self.grid,
+            self.optics,
+            _STEEPEST * self._texture_px() / self.geometry.array.focal_px,
+            self.measure_options,
+            slopes=self.slopes[tracks],
+        )
+        self.slopes[tracks] = measured.slopes
+        good = measured.status == MeasureStatus.MEASURED
+        if not good.any():
+            raise EstimationError("no point could be measured in micro images", stage="measure")
+        images = self.images.select(good)
+        return Observations.from_arrays(
+            self.frame_indices[images.views],
+            images.tracks,
+            self.grid.centers_raw_px[images.lenses],
+            measured.points_raw_px[good],
+            covariances_px2=measured.covariances_px2[good],
+            lens_types=self.grid.lens_types[images.lenses],
+        )
+
+    def _texture_px(self) -> float:
+        """Return how many px of the virtual image a px of the texture is, in the middle."""
+        return float(np.median(1.0 / np.abs(self.images.rhos)))
+
+    def _adjust(self, observations: Observations) -> Adjustment:
+        geometry, options = self.geometry, self.options
+        views = np.searchsorted(self.frame_indices, observations.view_ids)
+        state = BundleState(
+            geometry.array,
+            geometry.distortion,
+            geometry.rotations[views],
+            geometry.translations[views],
+            geometry.points_world[observations.point_ids],
+        )
+        term, strength = _focus_term(self._first_grid)
+        return adjust(
+            observations,
+            state,
+            options.pixel_size_mm,
+            self._first_grid,
+            AdjustOptions(
+                loss=options.loss,
+                distortion=options.distortion,
+                fixed=dict(options.scale.known),
+                focus=term,
+                focus_strength=strength,
+            ),
+            distances=self.distances,
+            positions=self.positions,
+        )
+
+    @property
+    def _first_grid(self) -> MicroLensGrid:
+        """The grid as it was found: its focal planes are the prior in every round."""
+        assert self.run.engine is not None
+        return self.run.engine.grid
+
+    def _take(self, found: Adjustment) -> None:
+        """Predict anew from what was found."""
+        state, observations = found.state, found.problem.observations
+        views = np.searchsorted(self.frame_indices, observations.view_ids)
+        kept = np.zeros(len(self.tracks), np.bool_)
+        kept[observations.point_ids] = True
+        seen = np.zeros(len(self.frame_indices), np.bool_)
+        seen[views] = True
+        rotations = self.geometry.rotations.copy()
+        translations = self.geometry.translations.copy()
+        points = self.geometry.points_world.copy()
+        rotations[views] = state.rotations
+        translations[views] = state.translations_mm
+        points[observations.point_ids] = state.points_world_mm
+        self.geometry = SceneGeometry(
+            state.array, state.distortion, rotations, translations, points
+        )
+        if found.problem.focus is not None and self.grid.discs is not None:
+            self.grid = replace(self.grid, focal_planes=state.focal_planes)
+            assert self.run.engine is not None
+            self.optics = replace(
+                LensOptics.from_grid(self.grid), drifts_px=self.run.engine.optics.drifts_px
+            )
+        self._keep(kept[self.images.tracks] & seen[self.images.views])
+        tangents = compute_tangents(self.geometry, self.tracks.points, self.tracks.references)
+        images = self.images
+        self.images = predict(
+            self.geometry, self.grid, tangents, images.tracks, images.views, images.lenses
+        )
+
+    def _keep(self, keep: BoolArray) -> None:
+        assert self.patches is not None
+        if not keep.all():
+            self.images = self.images.select(keep)
+            self.patches = Patches(self.patches.corners_px[keep], self.patches.values[keep])
+
+    def _check(self, found: Adjustment) -> None:
+        nominal = self.options.focal_length_mm
+        value = found.camera.parameters.focal_length_mm
+        if nominal is not None and abs(value / nominal - 1.0) > _FOCAL_TOLERANCE:
+            raise EstimationError(
+                f"f_L comes out as {value:.4g} mm, far from the nominal {nominal:g} mm: is the "
+                f"pixel size ({self.options.pixel_size_um:g} um) right, and the nominal focal "
+                "length?",
+                stage="calibrate",
+                evidence={"f_L": value},
+            )
+
+
+# Start values
+
+
+def _start_geometry(
+    model: SfmModel, view_images: IntArray, depth_map: _DepthMaps
+) -> tuple[SceneGeometry, tuple[IntArray, IntArray]]:
+    """Return the geometry in closed form (u against 1 / z), and the tracks in its views."""
+    poses = [pose for pose in model.cam_from_sfm if pose is not None]
+    view_of = np.full(len(model.cam_from_sfm), -1)
+    view_of[view_images] = np.arange(len(view_images))
+    views = view_of[model.view_indices]
+    cx, cy = model.principal_px.tolist()
+    geometry = SceneGeometry(
+        PinholeArray(model.focal_px, cx, cy, 0.0, 1.0),
+        model.distortion,
+        np.array([pose.rotation for pose in poses]),
+        np.array([pose.translation_mm for pose in poses]),
+        model.points_sfm,
+    )
+    depth = geometry.cam_points(model.point_indices, views)[:, 2]
+    u = np.full(len(views), np.nan)
+    for view in range(len(poses)):
+        here = views == view
+        u[here] = sample_map(*depth_map(view), model.points_virt_px[here])
+    good = np.isfinite(u) & (depth > 0.0)
+    if good.sum() < 20:
+        raise EstimationError(
+            f"only {int(good.sum())} tracked points have a virtual depth (need 20)", stage="start"
+        )
+    alpha, beta = fit_line(1.0 / depth[good], u[good], np.ones(int(good.sum())))
+    if not beta > 0.0:
+        raise EstimationError(
+            f"virtual depth does not rise with 1 / z (slope {beta:.3g}): all points are at one "
+            "depth, or the poses are wrong. Show near and far things, and move sideways",
+            stage="start",
+        )
+    size = _MEDIAN_DEPTH / float(np.median(depth[good]))
+    return (
+        replace(
+            geometry,
+            array=replace(geometry.array, alpha=alpha, beta_mm=beta * size),
+            translations=geometry.translations * size,
+            points_world=geometry.points_world * size,
+        ),
+        (model.point_indices, views),
+    )
+
+
+def _scale_points(
+    run: FocusRun,
+    options: CalibrateOptions,
+    geometry: SceneGeometry,
+    names: list[str],
+    frame_indices: IntArray,
+    depth_map: _DepthMaps,
+    listener: Listener,
+) -> ScalePoints | None:
+    known = options.scale
+    if known.uses_markers and known.distances:
+        raise InputError("give markers or picked distances, not both")
+    image_scale = float(run.record.content["settings"]["scale"])
+    if known.uses_markers:
+        paths = [run.record.paths(name)["focused"] for name in names]
+        markers = find_markers(paths, known, listener)
+        return place_markers(geometry, dict(enumerate(markers)), image_scale, known)
+    if not known.distances:
+        return None
+
+    def find_view(frame: str) -> int:
+        if frame in names:
+            return names.index(frame)
+        if frame.isdecimal() and int(frame) in frame_indices:
+            return int(np.searchsorted(frame_indices, int(frame)))
+        raise DataError(f"frame {frame} of the distances is not among the registered frames")
+
+    def sample_u(view: int, xy: FloatArray) -> float:
+        return float(sample_map(*depth_map(view), xy[None])[0])
+
+    return place_picked(geometry, known.distances, find_view, sample_u, image_scale)
+
+
+def _choose_images(
+    geometry: SceneGeometry,
+    tracks: Tracks,
+    pairs: tuple[IntArray, IntArray],
+    grid: MicroLensGrid,
+    optics: LensOptics,
+    options: MeasureOptions,
+) -> MicroImages:
+    """Return the micro images that show points sharp, not at the rim, and at a like scale."""
+    most = optics.radius_px - _RIM_PX
+    owners, lenses = find_micro_images(geometry, grid, *pairs, most)
+    tangents = compute_tangents(geometry, tracks.points, tracks.references)
+    images = predict(geometry, grid, tangents, pairs[0][owners], pairs[1][owners], lenses)
+    _, blurs = defocus_terms(images, optics)
+    scales = np.sqrt(np.abs(np.linalg.det(images.jacobians)))
+    last = np.array(grid.image_size) - 1.0
+    inside = ((images.places_px >= 0.0) & (images.places_px <= last)).all(axis=1)
+    return images.select(
+        (blurs < options.most_blur_px)
+        & (scales > _SCALES[0])
+        & (scales < _SCALES[1])
+        & (images.offsets_px < most)
+        & inside
+    )
+
+
+def _focus_term(grid: MicroLensGrid) -> tuple[FocusTerm | None, float | Prior]:
+    if grid.focal_planes is None:
+        return None, 0.0
+    sigma = _PLANE_SIGMA * float(np.mean(1.0 / np.abs(grid.focal_planes)))
+    if grid.discs is None:
+        return FocusTerm.from_grid(grid, "linear"), Prior(*_LINEAR_FOCUS)
+    return FocusTerm.from_grid(grid, "devignetted", plane_sigma=sigma), 1.0
+
+
+def _is_settled(before: Adjustment, after: Adjustment) -> bool:
+    """Tell whether no intrinsic moved by more than a part of its sigma."""
+    sigmas = after.covariance.sigmas()
+    names = after.problem.names
+    if before.problem.names != names:
+        return False
+    moved = np.abs(after.state.as_vector() - before.state.as_vector())
+    limits = np.array([sigmas.get(name, 0.0) for name in names])
+    held = limits <= 0.0
+    return bool((moved <= _SETTLED_SIGMAS * limits)[~held].all())
+
+
+# Files
+
+
+def _key(run: FocusRun, options: CalibrateOptions) -> str:
+    entries = run.record.content["frames"]
+    content = {
+        "version": __version__,
+        "options": options.as_dict(),
+        "settings": run.record.content["settings"],
+        "frames": [(name, entries[name]["checksum"]) for name in run.done],
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _read_finished(folder: Path, key: str) -> Calibration | None:
+    """Return the calibration in a folder if it was made from the same input."""
+    if not all((folder / name).is_file() for name in FILES):
+        return None
+    try:
+        summary = read_json(folder / "summary.json")
+        if summary.get("provenance", {}).get("key") != key:
+            return None
+        return Calibration(read_camera(folder / "camera.json"), summary, folder)
+    except (DataError, ConfigError, AttributeError):
+        return None
+
+
+def _write_all(
+    folder: Path,
+    run: FocusRun,
+    bench: _Bench,
+    adjustment: Adjustment,
+    key: str,
+    clock: _Clock,
+) -> dict[str, Any]:
+    registered = set(adjustment.problem.observations.view_ids.tolist())
+    names = run.usable.frames.names
+    entries = [FrameEntry(name, i, i in registered) for i, name in enumerate(names)]
+    middle = bench.frame_indices[len(bench.frame_indices) // 2]
+    write_adjustment(folder, adjustment)
+    write_text(folder / "cameras.ply", _cameras_ply(adjustment))
+    write_observations(folder / "observations.csv", adjustment.problem.observations)
+    clock.lap("files")
+    if bench.notes:
+        adjustment = replace(
+            adjustment,
+            summary=replace(adjustment.summary, notes=(*adjustment.summary.notes, *bench.notes)),
+        )
+    summary = build_statistics(
+        adjustment,
+        frames=entries,
+        pictures=_pictures(run, names[int(middle)]),
+        provenance={
+            "lifcal": __version__,
+            "key": key,
+            "frames": len(names),
+            "first frame": run.usable.frames.source(0),
+            "grid": run.record.content["grid"].get("source"),
+            "options": bench.options.as_dict(),
+            "settings": run.record.content["settings"],
+        },
+        seconds=clock.seconds,
+    )
+    summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()
+    write_json(folder / "summary.json", summary)
+    write_report(summary, folder / "report.html")
+    return summary
+
+
+def _pictures(run: FocusRun, name: str) -> dict[str, str]:
+    paths = run.record.paths(name)
+    pictures = {}
+    for key, path in (("focused", paths["focused"]), ("depth", paths["color"])):
+        image = np.asarray(read_image(path))
+        if image.dtype == np.uint16:
+            image = (image // 257).astype(np.uint8)
+        rows, cols = image.shape[:2]
+        width = min(_PICTURE_WIDTH, cols)
+        small = fit(np.asarray(image, np.uint8), width, max(round(rows * width / cols), 1))
+        pictures[key] = base64.b64encode(encode_jpeg(small)).decode()
+    return pictures
+
+
+def _cameras_ply(adjustment: Adjustment) -> str:
+    """Return the cameras as pyramids of lines, metres: apex at the main lens."""
+    camera, state = adjustment.camera, adjustment.state
+    width, height = camera.image_size
+    places = state.positions_world_mm()
+    spread = float(np.linalg.norm(places - places.mean(axis=0), axis=1).max())
+    size = 0.05 * max(spread, 1e-9)
+    x, y = 0.5 * size * width / camera.array.focal_px, 0.5 * size * height / camera.array.focal_px
+    shape = np.array([[0, 0, 0], [-x, -y, size], [x, -y, size], [x, y, size], [-x, y, size]])
+    edges = np.array([[0, 1], [0, 2], [0, 3], [0, 4], [1, 2], [2, 3], [3, 4], [4, 1]])
+    rows, lines = [], []
+    for i, pose in enumerate(adjustment.cam_from_world):
+        corners = pose.inverse().apply(shape) / 1000.0
+        rows += [f"{a:.9f} {b:.9f} {c:.9f}" for a, b, c in corners.tolist()]
+        lines += [f"{a} {b}" for a, b in (edges + 5 * i).tolist()]
+    header = [
+        "ply",
+        "format ascii 1.0",
+        "comment cameras, world frame, metres",
+        f"element vertex {len(rows)}",
+        "property double x",
+        "property double y",
+        "property double z",
+        f"element edge {len(lines)}",
+        "property int vertex1",
+        "property int vertex2",
+        "end_header",
+    ]
+    return "\n".join([*header, *rows, *lines]) + "\n"

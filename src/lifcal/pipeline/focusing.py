@@ -1,0 +1,651 @@
+"""Raw frames to virtual depth and focused images, in a folder that a later run continues.
+
+focus.json                     what made it, and figures for each frame
+grid.json                      the grid that was used, with focal planes if they were found
+focused/NAME.png               totally focused image
+virtual_depth/NAME.tiff        virtual depth; written last, so a frame that has it is done
+virtual_depth/NAME_sigma.tiff  its standard deviation
+virtual_depth/NAME_flags.png   why a pixel is unknown
+virtual_depth/NAME_color.png   for people
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from lifcal import __version__
+from lifcal.errors import DataError, EstimationError
+from lifcal.files import read_bytes, read_json, write_json
+from lifcal.pipeline.grids import FITTING, SOURCES, fit_average, read_average, read_start
+from lifcal.pipeline.listener import Listener
+
+if TYPE_CHECKING:
+    from lifcal.arrays import Float32Array
+    from lifcal.camera import MicroLensGrid
+    from lifcal.imaging.frames import Frame, Frames
+    from lifcal.imaging.grid_fit import GridFit
+    from lifcal.imaging.preview import ColorImage
+    from lifcal.virtual import DepthOptions, FocusedFrame, FocusEngine, VirtualDepth
+
+_RECORD = "focus.json"
+_GRID = "grid.json"
+_FRAMES_FOR_GRID = 20
+_FRAMES_FOR_RANGE = 5
+_FORMAT = {"format": "lifcal-focus", "format_version": "1.0", "lifcal_version": __version__}
+_FILES = ("grid", "white", "xml")
+_NO_DEPTH = "hardly any virtual depth: too little texture, or the grid or the range is not its own"
+_LEAST_KNOWN = 0.01
+"""Share of the pixels: below it, what is known is chance."""
+_BAR_HEIGHT, _TICK_WIDTH, _MOST_TICKS = 14, 60, 8
+
+
+@dataclass(frozen=True, eq=False)
+class FocusRun:
+    """What focusing came to.
+
+    Parameters
+    ----------
+    record : FocusRecord
+    usable : UsableFrames
+    engine : FocusEngine or None
+        None if no frame can be used.
+    done : list of str
+        Names of the frames that are done.
+    kept : int
+        How many of them were done by a run before.
+    """
+
+    record: FocusRecord
+    usable: UsableFrames
+    engine: FocusEngine | None
+    done: list[str]
+    kept: int
+
+
+def focus_frames(
+    frames: Frames,
+    folder: Path,
+    options: DepthOptions,
+    sources: dict[str, Path | None],
+    listener: Listener,
+) -> FocusRun:
+    """Focus all frames that are not done yet.
+
+    Parameters
+    ----------
+    frames : Frames
+    folder : Path
+        Made if missing. May hold an unfinished run with the same settings, nothing of another one.
+    options : DepthOptions
+    sources : dict
+        Paths (or None) of 'grid', 'white' and 'xml'.
+    listener : Listener
+        Told of frames that cannot be used; the others are done.
+
+    Raises
+    ------
+    DataError
+        If the folder holds something else, or grid, white image or XML cannot be used.
+    """
+    check_names(frames)
+    record = FocusRecord.open(folder, describe_settings(frames, options, sources))
+    usable = UsableFrames(frames)
+    engine = make_engine(usable, options, sources, record, listener)
+    done: list[str] = []
+    kept = 0
+    if engine is not None:
+        done, kept = run_frames(engine, usable, record, listener)
+    else:
+        for _, problem in sorted(usable.problems.items()):
+            listener.problem(str(problem))
+    record.finish(usable)
+    return FocusRun(record, usable, engine, done, kept)
+
+
+class UsableFrames(Sequence["Frame"]):
+    """Frames that remember which of them cannot be used, and why.
+
+    Reading one that cannot raises DataError. Once the grid is known, frames must show it.
+    """
+
+    def __init__(self, frames: Frames) -> None:
+        self.frames = frames
+        self.grid: MicroLensGrid | None = None
+        self.white_checksum = ""
+        """Of the white image, which often stands among the raws."""
+        self.problems: dict[int, DataError] = {}
+        self.seen: set[int] = set()
+        """Read so far."""
+        self._shown: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    @overload
+    def __getitem__(self, index: int) -> Frame: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Frame]: ...
+    def __getitem__(self, index: int | slice) -> Frame | Sequence[Frame]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        from lifcal.imaging.frames import check_plenoptic
+
+        if index in self.problems:
+            raise self.problems[index]
+        try:
+            frame = self.frames.read(index)
+            if self.white_checksum and compute_checksum(frame) == self.white_checksum:
+                raise DataError(f"{frame.source}: is the white image")
+            self.seen.add(index)
+            if self.grid is not None and index not in self._shown:
+                check_plenoptic(frame, self.grid)
+                self._shown.add(index)
+        except DataError as error:
+            self.problems[index] = error
+            raise
+        return frame
+
+    def read(self, index: int) -> Frame | None:
+        """Return a frame; None if it cannot be used, and `problems` says why."""
+        try:
+            return self[index]
+        except DataError:
+            return None
+
+    def refuse(self, index: int, why: str) -> None:
+        """Note that a frame cannot be used."""
+        self.problems[index] = DataError(f"{self.frames.source(index)}: {why}")
+
+    def choose(self, most: int, besides: Sequence[int] = ()) -> list[int]:
+        """Return up to `most` good frames, evenly spread if the frames there are good."""
+        from lifcal.virtual.engine import spread_choice
+
+        spread = spread_choice(len(self), most) if most > 1 else [0]
+        found: list[int] = []
+        for index in dict.fromkeys([*spread, *range(len(self))]):
+            if index not in besides and self.read(index) is not None:
+                found.append(index)
+                if len(found) == most:
+                    break
+        return sorted(found)
+
+
+@dataclass(eq=False)
+class FocusRecord:
+    """focus.json, from the run before or new."""
+
+    folder: Path
+    content: dict[str, Any]
+    grid: MicroLensGrid | None = None
+    """Of the run before."""
+    _written: str = ""
+
+    @classmethod
+    def open(cls, folder: Path, settings: dict[str, Any]) -> FocusRecord:
+        """Read what is there; raise DataError if the folder holds something else."""
+        try:
+            if folder.exists() and not folder.is_dir():
+                raise DataError(f"{folder}: is a file, needs a folder")
+            used = folder.exists() and any(folder.iterdir())
+            known = (folder / _RECORD).exists()
+        except OSError as error:
+            raise DataError(f"{folder}: cannot use this folder: {error.strerror}") from error
+        new: dict[str, Any] = {
+            **_FORMAT,
+            "settings": settings,
+            "depth_range": None,
+            "grid": None,
+            "notes": [],
+        }
+        if not known:
+            if used:
+                raise DataError(
+                    f"{folder}: is not empty and holds no {_RECORD}. Choose another folder"
+                )
+            return cls(folder, {**new, "frames": {}, "failed": {}})
+        content = read_json(folder / _RECORD)
+        _check_same(folder, content, settings)
+        grid = _read_own_grid(folder, content)
+        return cls(folder, {**new, **content}, grid, json.dumps(content))
+
+    def paths(self, name: str) -> dict[str, Path]:
+        """Return the files of a frame, in the order in which they are written."""
+        depth = self.folder / "virtual_depth"
+        return {
+            "focused": self.folder / "focused" / f"{name}.png",
+            "color": depth / f"{name}_color.png",
+            "flags": depth / f"{name}_flags.png",
+            "sigma": depth / f"{name}_sigma.tiff",
+            "u": depth / f"{name}.tiff",
+        }
+
+    def has(self, name: str, checksum: str) -> bool:
+        """Tell whether a frame is done; raise DataError if that was another raw's."""
+        entry = self.content["frames"].get(name)
+        if entry is None:
+            return False
+        if entry.get("checksum") != checksum:
+            raise DataError(
+                f"{self.folder}: {name} is there already, made from another raw. Choose another "
+                "folder, or remove this one"
+            )
+        return all(path.is_file() and path.stat().st_size > 0 for path in self.paths(name).values())
+
+    def begin(self, grid: MicroLensGrid) -> None:
+        """Write what all frames have in common, unless it is there."""
+        from lifcal.camera import write_grid
+
+        if self.grid is None:
+            self.write()
+            write_grid(self.folder / _GRID, grid)
+            self.grid = grid
+
+    def write(self) -> None:
+        """Write focus.json, if it is not there like this."""
+        text = json.dumps(self.content)
+        if text != self._written:
+            write_json(self.folder / _RECORD, self.content)
+            self._written = text
+
+    def finish(self, usable: UsableFrames) -> None:
+        """Put the frames in order, add those that failed, and write if any frame is there."""
+        names = usable.frames.names
+        order = {name: place for place, name in enumerate(names)}
+        entries = self.content["frames"]
+        self.content["frames"] = {
+            name: entries[name] for name in sorted(entries, key=lambda name: order.get(name, -1))
+        }
+        self.content["failed"] = {
+            names[index]: str(problem) for index, problem in sorted(usable.problems.items())
+        }
+        if entries:
+            self.write()
+
+
+def describe_settings(
+    frames: Frames, options: DepthOptions, sources: dict[str, Path | None]
+) -> dict[str, Any]:
+    """Return what the results depend on besides the raws: other values give other files."""
+    return {
+        "image_size_px": list(frames.image_size),
+        "scale": options.scale,
+        "range": None if options.depth_range is None else list(options.depth_range),
+        "bayer": frames.bayer,
+        **{
+            key: None
+            if path is None
+            else hashlib.sha256(read_bytes(path, limit=1 << 30)).hexdigest()[:16]
+            for key, path in sources.items()
+        },
+    }
+
+
+def _check_same(folder: Path, content: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Raise DataError if focus.json is of another run."""
+    made = content.get("settings")
+    if content.get("format") != _FORMAT["format"] or not isinstance(made, dict):
+        raise DataError(f"{folder / _RECORD}: not written by lifcal focus. Choose another folder")
+    if not _is_whole(content):
+        raise DataError(f"{folder / _RECORD}: was changed or damaged. Choose another folder")
+    old = {"lifcal_version": content.get("lifcal_version"), **made}
+    for key, value in {"lifcal_version": __version__, **settings}.items():
+        if old.get(key) == value:
+            continue
+        if key not in _FILES:
+            difference = f"{key} is {old.get(key)!r}, not {value!r}"
+        elif value is None or old.get(key) is None:
+            difference = f"{'with' if value is None else 'without'} --{key}"
+        else:
+            difference = f"another --{key} file"
+        raise DataError(
+            f"{folder}: was made with other settings ({difference}). Choose another folder, or "
+            "remove this one"
+        )
+
+
+def _is_whole(content: dict[str, Any]) -> bool:
+    """Tell whether what a run takes over from the one before is there and of its type."""
+    frames, grid, ends = (content.get(key) for key in ("frames", "grid", "depth_range"))
+    return (
+        isinstance(frames, dict)
+        and all(
+            isinstance(entry, dict) and isinstance(entry.get("known_share"), float)
+            for entry in frames.values()
+        )
+        and isinstance(grid, dict)
+        and isinstance(ends, list)
+        and len(ends) == 2
+        and all(isinstance(end, float) for end in ends)
+    )
+
+
+def _read_own_grid(folder: Path, content: dict[str, Any]) -> MicroLensGrid | None:
+    """Return the grid of the run before, None if it did not come to write all of it."""
+    from lifcal.camera import read_grid
+
+    path = folder / _GRID
+    if not path.exists():
+        return None
+    grid = read_grid(path)
+    if _digest(grid) != content["grid"].get("checksum"):
+        raise DataError(
+            f"{path}: was changed after {_RECORD} was written. Choose another folder, and give the "
+            "changed grid by --grid"
+        )
+    return grid
+
+
+def _digest(grid: MicroLensGrid) -> str:
+    from lifcal.camera.camera_file import grid_to_dict
+
+    text = json.dumps(grid_to_dict(grid), sort_keys=True)
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+def compute_checksum(frame: Frame) -> str:
+    """Return what tells a frame's pixels from another's."""
+    pixels = frame.gray if frame.color is None else frame.color
+    return f"{zlib.crc32(pixels.tobytes()):08x}"
+
+
+def check_names(frames: Frames) -> None:
+    """Raise DataError where two frames would write the same files."""
+    names = set(frames.names)
+    for name in frames.names:
+        if f"{name}_sigma" in names:
+            raise DataError(f"frames called {name} and {name}_sigma would write the same files")
+
+
+# Before the first frame
+
+
+def make_engine(
+    usable: UsableFrames,
+    options: DepthOptions,
+    sources: dict[str, Path | None],
+    record: FocusRecord,
+    listener: Listener,
+) -> FocusEngine | None:
+    """Return what does the work, with grid, vignetting and range; None if no frame can be used."""
+    from dataclasses import replace
+
+    from lifcal.imaging.devignette import vignetting_from_white
+    from lifcal.virtual import FocusEngine
+
+    size, bayer = usable.frames.image_size, usable.frames.bayer
+    white = _read_white(sources["white"], size, bayer)
+    vignetting = None if white is None else vignetting_from_white(white)
+    usable.white_checksum = "" if white is None else compute_checksum(white)
+    if record.grid is not None:
+        usable.grid = record.grid
+        low, high = record.content["depth_range"]
+        options = replace(options, depth_range=(float(low), float(high)))
+        if vignetting is None and record.grid.discs is None:
+            vignetting = _profile(usable, usable.choose(_FRAMES_FOR_RANGE), record.grid)
+        return FocusEngine(record.grid, vignetting, options, bayer=bayer)
+
+    notes: list[str] = []
+    figures: dict[str, Any] = {"source": "file"}
+    if sources["grid"] is not None:
+        grid = read_start(sources["grid"], size)
+        if white is not None:
+            _check_white(white, grid, listener)
+    else:
+        start = None if sources["xml"] is None else read_start(sources["xml"], size)
+        if white is None and not usable.choose(1):
+            return None
+        fit = (
+            _fit_to_white(white, start, listener)
+            if white is not None
+            else _fit_to_raws(usable, start, listener)
+        )
+        grid = fit.grid
+        figures = {"source": SOURCES[fit.source], "residual_rms_px": fit.rms_px}
+        notes += fit.notes
+    usable.grid = grid
+    with listener.status("looking at some of the raws"):
+        chosen = usable.choose(_FRAMES_FOR_RANGE)
+    if not chosen:
+        return None
+    if vignetting is None and grid.discs is None:
+        vignetting = _profile(usable, chosen, grid)
+        notes.append(
+            "no white image, and no overlap discs could be fitted: brightness inside micro images "
+            "is evened out by the mean over the raws"
+        )
+    if grid.focal_planes is None:
+        grid, more = _add_focal_planes(usable, chosen, grid, vignetting, bayer, listener)
+        notes += more
+    engine = FocusEngine(grid, vignetting, options, bayer=bayer)
+    if options.depth_range is None and not _set_range(engine, usable, chosen, listener):
+        return None
+    for note in notes:
+        listener.note(note)
+    found = engine.options.depth_range
+    assert found is not None
+    record.content |= {
+        "depth_range": list(found),
+        "grid": {**figures, **_figures(grid)},
+        "notes": notes,
+    }
+    return engine
+
+
+def _profile(usable: UsableFrames, chosen: list[int], grid: MicroLensGrid) -> Float32Array:
+    from lifcal.imaging.devignette import vignetting_from_frames
+
+    return vignetting_from_frames(grid, (usable[index].gray for index in chosen))
+
+
+def _read_white(path: Path | None, size: tuple[int, int], bayer: str | None) -> Frame | None:
+    from lifcal.imaging.frames import open_frames
+
+    if path is None:
+        return None
+    frame = open_frames(path, bayer=bayer).read(0)
+    if frame.image_size != size:
+        raise DataError(
+            f"{path}: {frame.image_size[0]} x {frame.image_size[1]} px, the raws have "
+            f"{size[0]} x {size[1]} px"
+        )
+    return frame
+
+
+def _check_white(white: Frame, grid: MicroLensGrid, listener: Listener) -> None:
+    from lifcal.imaging.frames import check_plenoptic
+    from lifcal.imaging.grid_fit import refine_grid
+
+    check_plenoptic(white, grid)
+    if grid.lattice is not None:
+        with listener.status("looking at the white image"):
+            _check_structure(refine_grid(grid, white, discs=False), white)
+
+
+def _fit_to_white(white: Frame, start: MicroLensGrid | None, listener: Listener) -> GridFit:
+    from lifcal.imaging.grid_fit import fit_grid_to_white, refine_grid
+
+    with listener.status(FITTING):
+        try:
+            fit = fit_grid_to_white(white) if start is None else refine_grid(start, white)
+        except EstimationError as error:
+            raise DataError(f"{white.source}: {error}") from None
+    _check_structure(fit, white)
+    return fit
+
+
+def _check_structure(fit: GridFit, white: Frame) -> None:
+    from lifcal.imaging.grid_fit import WHITE_STRUCTURE
+
+    if fit.structure >= WHITE_STRUCTURE:
+        raise DataError(
+            f"{white.source}: not a white image: its micro images differ from each other by "
+            f"{100 * fit.structure:.0f} % (less than {100 * WHITE_STRUCTURE:.0f} % if it were)"
+        )
+
+
+def _fit_to_raws(usable: UsableFrames, start: MicroLensGrid | None, listener: Listener) -> GridFit:
+    """Fit the grid to the raws; once more if some of them turn out not to show it."""
+    try:
+        average, _ = read_average(usable, _FRAMES_FOR_GRID, listener)
+        fit = fit_average(average, start, listener)
+    except EstimationError as error:
+        if len(usable) > 1:
+            raise
+        raise DataError(f"{usable.frames.source(0)}: {error}") from None
+    averaged = sorted(usable.seen)
+    usable.grid = fit.grid
+    with listener.status("looking at some of the raws"):
+        good = [usable.read(index) is not None for index in averaged]
+    if any(good) and not all(good):
+        average, _ = read_average(usable, _FRAMES_FOR_GRID, listener)
+        fit = fit_average(average, start, listener)
+    return fit
+
+
+def _add_focal_planes(
+    usable: UsableFrames,
+    chosen: list[int],
+    grid: MicroLensGrid,
+    vignetting: Float32Array | None,
+    bayer: str | None,
+    listener: Listener,
+) -> tuple[MicroLensGrid, list[str]]:
+    from lifcal.virtual.focal_planes import estimate_focal_planes
+
+    with listener.status("finding the focal planes (compiling, the first time only)"):
+        try:
+            found = estimate_focal_planes(
+                (usable[index] for index in chosen), grid, vignetting, bayer=bayer
+            )
+        except EstimationError as error:
+            return grid, [f"going on without focal planes: {error}"]
+    return found.grid, list(found.notes)
+
+
+def _set_range(
+    engine: FocusEngine, usable: UsableFrames, chosen: list[int], listener: Listener
+) -> bool:
+    """Find the depth range in the frames chosen, or in others if those show none.
+
+    Returns False if no frame shows any; then none can be used.
+    """
+    looked_at: list[int] = []
+    with listener.status("finding the depth range (compiling, the first time only)"):
+        while chosen:
+            try:
+                engine.set_range(usable[index] for index in chosen)
+            except EstimationError:
+                looked_at += chosen
+                chosen = usable.choose(_FRAMES_FOR_RANGE, besides=looked_at)
+            else:
+                return True
+    for index in looked_at:
+        usable.refuse(index, _NO_DEPTH)
+    return False
+
+
+def _figures(grid: MicroLensGrid) -> dict[str, Any]:
+    return {
+        "layout": "explicit" if grid.lattice is None else grid.lattice.layout,
+        "pitch_px": grid.pitch_px,
+        "lenses": len(grid),
+        "radius_px": float(grid.radius_px),
+        "types": grid.n_types,
+        "focal_planes": None if grid.focal_planes is None else grid.focal_planes.tolist(),
+        "main_disc_px": None if grid.discs is None else grid.discs.main_px,
+        "micro_discs_px": None if grid.discs is None else list(grid.discs.micro_px),
+        "checksum": _digest(grid),
+    }
+
+
+# Frame by frame
+
+
+def run_frames(
+    engine: FocusEngine, usable: UsableFrames, record: FocusRecord, listener: Listener
+) -> tuple[list[str], int]:
+    """Do the frames that are not done; return the names of all that are, and how many were."""
+    done: list[str] = []
+    kept = 0
+    with listener.steps("compiling (first time only)", len(usable)) as step:
+        for index, name in enumerate(usable.frames.names):
+            frame = usable.read(index)
+            if frame is not None and record.has(name, compute_checksum(frame)):
+                kept += 1
+                done.append(name)
+            elif frame is not None:
+                found = _focus_frame(engine, usable, index, frame)
+                if found is not None:
+                    record.begin(engine.grid)
+                    _write_frame(record, name, frame, found)
+                    done.append(name)
+            if index in usable.problems:
+                listener.problem(str(usable.problems[index]))
+            step("focusing")
+    return done, kept
+
+
+def _focus_frame(
+    engine: FocusEngine, usable: UsableFrames, index: int, frame: Frame
+) -> FocusedFrame | None:
+    try:
+        found = engine.run(frame)
+    except EstimationError as error:
+        usable.refuse(index, str(error))
+        return None
+    known = float(found.depth.known.mean())
+    if known < _LEAST_KNOWN:
+        usable.refuse(index, f"{_NO_DEPTH} ({100 * known:.1f} % of the pixels are known)")
+        return None
+    return found
+
+
+def _write_frame(record: FocusRecord, name: str, frame: Frame, found: FocusedFrame) -> None:
+    """Write the files of a frame, its depth last, and then its figures."""
+    import numpy as np
+
+    from lifcal.imaging.files import write_float_tiff, write_png
+
+    paths, depth = record.paths(name), found.depth
+    full = (1 << frame.bits) - 1
+    stored = np.clip(np.rint(found.focused.image * np.float32(full)), 0, full)
+    write_png(paths["focused"], stored.astype(np.uint8 if frame.bits == 8 else np.uint16))
+    write_png(paths["color"], draw_depth(depth))
+    write_png(paths["flags"], depth.flags)
+    write_float_tiff(paths["sigma"], depth.sigma)
+    write_float_tiff(paths["u"], depth.u)
+    record.content["frames"][name] = {
+        "raw": frame.source,
+        "checksum": compute_checksum(frame),
+        "known_share": float(depth.known.mean()),
+        "median_u": float(np.nanmedian(depth.u)),
+        "median_sigma": float(np.nanmedian(depth.sigma)),
+    }
+    record.write()
+
+
+def draw_depth(depth: VirtualDepth) -> ColorImage:
+    """Return the map in color over a bar: each number stands over the place of its color."""
+    import numpy as np
+
+    from lifcal.imaging.preview import colorize, panel
+
+    low, high = sorted(depth.depth_range)
+    width = depth.u.shape[1]
+    ramp = colorize(np.linspace(low, high, width)[None].repeat(_BAR_HEIGHT, axis=0), low, high)
+    n_ticks = min(max(width // _TICK_WIDTH, 1), _MOST_TICKS)
+    edges = [round(i * width / n_ticks) for i in range(n_ticks + 1)]
+    bar = np.hstack(
+        [
+            panel(ramp[:, start:end], f"{low + (high - low) * start / max(width - 1, 1):.2f}")
+            for start, end in itertools.pairwise(edges)
+        ]
+    )
+    return np.vstack([colorize(depth.u, low, high), bar])

@@ -1,0 +1,420 @@
+"""Where millimetres come from: markers, picked points, a trajectory, known optics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from lifcal.arrays import FloatArray, IntArray
+from lifcal.bundle import CameraPositions, Distances
+from lifcal.errors import ConfigError, DataError, InputError
+from lifcal.files import read_bytes
+from lifcal.geometry import read_tum
+from lifcal.imaging.markers import DICTIONARY, Marker, detect_markers, guess_dictionary
+from lifcal.measure.prediction import SceneGeometry
+from lifcal.pipeline.listener import Listener
+from lifcal.pipeline.tracking import read_gray
+
+KNOWN = ("f_L", "B")
+_FEWEST_VIEWS = 2
+_MOST_MISS_PX = 3.0
+"""Of a corner in a virtual image, raw px: farther off is a wrong detection."""
+_SIDE_SIGMA = 0.002
+"""Of a marker's side, relative: how well people print and measure."""
+_SAME_TIME = 1e-3
+
+
+@dataclass(frozen=True)
+class PickedDistance:
+    """A known distance between two points that a person picked in a focused image.
+
+    Parameters
+    ----------
+    frame : str
+        Name or index of the frame.
+    first_px, second_px : (float, float)
+        x, y in the focused image.
+    length_mm, sigma_mm : float
+    """
+
+    frame: str
+    first_px: tuple[float, float]
+    second_px: tuple[float, float]
+    length_mm: float
+    sigma_mm: float
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleOptions:
+    """What is known of lengths. Without any, the calibration is up to scale.
+
+    Parameters
+    ----------
+    marker_size_mm : float or None
+        Side of the black squares.
+    marker_sigma_mm : float or None
+        Its standard deviation; 0.2 % without.
+    marker_distances : tuple of (int, int, float, float)
+        Two markers' ids, the distance between their centers and its sigma, mm.
+    dictionary : str
+        Of the markers.
+    distances : tuple of PickedDistance
+    trajectory : Path or None
+        Known poses, TUM format; the timestamp is the frame's index.
+    trajectory_sigma_mm : float
+    known : mapping of str to float
+        f_L and B in mm, both: recalibration.
+    """
+
+    marker_size_mm: float | None = None
+    marker_sigma_mm: float | None = None
+    marker_distances: tuple[tuple[int, int, float, float], ...] = ()
+    dictionary: str = DICTIONARY
+    distances: tuple[PickedDistance, ...] = ()
+    trajectory: Path | None = None
+    trajectory_sigma_mm: float = 1.0
+    known: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("marker_size_mm", "marker_sigma_mm", "trajectory_sigma_mm"):
+            value = getattr(self, name)
+            if value is not None and not (np.isfinite(value) and value > 0.0):
+                raise InputError(f"{name} is {value}, needs a positive number")
+        for name, value in self.known.items():
+            if name not in KNOWN:
+                raise ConfigError.unknown("known parameter", name, KNOWN)
+            if not (np.isfinite(value) and value > 0.0):
+                raise InputError(f"known {name} is {value}, needs a positive number of mm")
+        if self.known and set(self.known) != set(KNOWN):
+            raise InputError("recalibration needs both f_L and B, as in f_L=16.7,B=0.38")
+        if self.known and (self.uses_markers or self.distances or self.trajectory is not None):
+            raise InputError(
+                "known f_L and B give the scale: leave out markers, distances and the trajectory"
+            )
+
+    @property
+    def uses_markers(self) -> bool:
+        """Whether markers are to be looked for."""
+        return self.marker_size_mm is not None or bool(self.marker_distances)
+
+
+@dataclass(frozen=True, eq=False)
+class ScalePoints:
+    """Points that are measured for the scale, and what is known of them.
+
+    Parameters
+    ----------
+    points_world : (n, 3) float64
+        Where they are about, in the geometry's scale.
+    references : (n,) int64
+        The view in which each is as it was picked, or well seen.
+    pairs : (n_distances, 2) int64
+        Into `points_world`.
+    lengths_mm, sigmas_mm : (n_distances,) float64
+    source : str
+    notes : tuple of str
+    """
+
+    points_world: FloatArray
+    references: IntArray
+    pairs: IntArray
+    lengths_mm: FloatArray
+    sigmas_mm: FloatArray
+    source: str
+    notes: tuple[str, ...] = ()
+
+    def distances(self, first_id: int) -> Distances:
+        """Return the distances, points numbered from `first_id` on."""
+        return Distances(self.pairs + first_id, self.lengths_mm, self.sigmas_mm, self.source)
+
+
+def read_marker_distances(path: Path) -> tuple[tuple[int, int, float, float], ...]:
+    """Read `id1 id2 mm sigma` a line, `#` comments: the authors' format."""
+    rows = []
+    for number, words in _read_rows(path):
+        try:
+            first, second, length, sigma = words
+            rows.append((int(first), int(second), float(length), float(sigma)))
+        except ValueError:
+            raise DataError(
+                f"{path}: line {number}: needs 'id1 id2 mm sigma', found {' '.join(words)!r}"
+            ) from None
+    _check_lengths(path, [row[2:] for row in rows])
+    return tuple(rows)
+
+
+def read_picked_distances(path: Path) -> tuple[PickedDistance, ...]:
+    """Read `frame x1 y1 x2 y2 mm sigma` a line, `#` comments."""
+    rows = []
+    for number, words in _read_rows(path):
+        try:
+            frame, *numbers = words
+            x1, y1, x2, y2, length, sigma = map(float, numbers)
+        except ValueError:
+            raise DataError(
+                f"{path}: line {number}: needs 'frame x1 y1 x2 y2 mm sigma', found "
+                f"{' '.join(words)!r}"
+            ) from None
+        rows.append(PickedDistance(frame, (x1, y1), (x2, y2), length, sigma))
+    _check_lengths(path, [(row.length_mm, row.sigma_mm) for row in rows])
+    return tuple(rows)
+
+
+def _read_rows(path: Path) -> list[tuple[int, list[str]]]:
+    text = read_bytes(path).decode("utf-8-sig", errors="replace")
+    rows = [
+        (number, words)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if (words := line.partition("#")[0].replace(",", " ").split())
+    ]
+    if not rows:
+        raise DataError(f"{path}: holds no distances")
+    return rows
+
+
+def _check_lengths(path: Path, rows: Sequence[tuple[float, ...]]) -> None:
+    for length, sigma in rows:
+        if not (np.isfinite([length, sigma]).all() and length > 0.0 and sigma > 0.0):
+            raise DataError(f"{path}: distance {length:g} +- {sigma:g} mm, needs positive numbers")
+
+
+# Markers
+
+
+def find_markers(
+    paths: Sequence[Path], options: ScaleOptions, listener: Listener
+) -> list[list[Marker]]:
+    """Find the markers of each focused image.
+
+    Raises
+    ------
+    DataError
+        If there are none; it says if there are some of another dictionary.
+    """
+    found: list[list[Marker]] = []
+    with listener.steps("looking for markers", len(paths)) as step:
+        for path in paths:
+            found.append(detect_markers(read_gray(path), options.dictionary))
+            step("")
+    if not any(found):
+        other = guess_dictionary(read_gray(paths[len(paths) // 2]), options.dictionary)
+        hint = (
+            f"there are markers of {other}: give --dictionary {other}"
+            if other is not None
+            else "are they in the picture, flat, with a white margin, 20 pixels wide or more?"
+        )
+        raise DataError(
+            f"no marker of {options.dictionary} in any of {len(paths)} focused images: {hint}"
+        )
+    return found
+
+
+def place_markers(
+    geometry: SceneGeometry,
+    seen: Mapping[int, Sequence[Marker]],
+    scale: float,
+    options: ScaleOptions,
+) -> ScalePoints:
+    """Return the markers' corners, their sides, and the distances between markers.
+
+    Parameters
+    ----------
+    geometry : SceneGeometry
+    seen : mapping of int to sequence of Marker
+        Markers in the focused images of views.
+    scale : float
+        Of the focused images.
+    options : ScaleOptions
+    """
+    sightings: dict[int, dict[int, FloatArray]] = {}
+    for view, markers in seen.items():
+        for marker in markers:
+            corners = (marker.corners_px + 0.5) / scale - 0.5
+            sightings.setdefault(marker.id, {})[view] = corners
+    corners_of: dict[int, tuple[FloatArray, IntArray]] = {}
+    for marker_id in sorted(sightings):
+        placed = _triangulate_marker(geometry, sightings[marker_id])
+        if placed is not None:
+            corners_of[marker_id] = placed
+    if not corners_of:
+        raise DataError(
+            f"markers {sorted(sightings)} were found, but none in {_FEWEST_VIEWS} views that agree"
+        )
+    points: list[FloatArray] = []
+    references: list[int] = []
+    rows: list[tuple[int, int, float, float]] = []
+    notes: list[str] = []
+    if options.marker_size_mm is not None:
+        side = options.marker_size_mm
+        sigma = options.marker_sigma_mm or _SIDE_SIGMA * side
+        for corners, views in corners_of.values():
+            first = len(points)
+            points += list(corners)
+            references += [int(views[len(views) // 2])] * 4
+            rows += [(first + i, first + (i + 1) % 4, side, sigma) for i in range(4)]
+        if len(corners_of) == 1:
+            notes.append(
+                f"the scale rests on one marker ({next(iter(corners_of))}): a second one would "
+                "check it"
+            )
+    centers: dict[int, int] = {}
+    for first_id, second_id, length, sigma in options.marker_distances:
+        missing = [i for i in (first_id, second_id) if i not in corners_of]
+        if missing:
+            notes.append(f"marker {missing[0]} of the distances was not found: left out")
+            continue
+        for marker_id in (first_id, second_id):
+            if marker_id not in centers:
+                corners, views = corners_of[marker_id]
+                centers[marker_id] = len(points)
+                points.append(_cross_diagonals(corners))
+                references.append(int(views[len(views) // 2]))
+        rows.append((centers[first_id], centers[second_id], length, sigma))
+    if not rows:
+        raise DataError(
+            f"none of the marker distances is between markers that were found {list(corners_of)}"
+        )
+    table = np.array(rows)
+    return ScalePoints(
+        np.array(points),
+        np.array(references, np.int64),
+        table[:, :2].astype(np.int64),
+        table[:, 2],
+        table[:, 3],
+        "markers",
+        tuple(notes),
+    )
+
+
+def _triangulate_marker(
+    geometry: SceneGeometry, sightings: Mapping[int, FloatArray]
+) -> tuple[FloatArray, IntArray] | None:
+    views = np.array(sorted(sightings), np.int64)
+    corners = np.empty((4, 3))
+    good = np.ones(len(views), np.bool_)
+    for _ in range(2):
+        if good.sum() < _FEWEST_VIEWS:
+            return None
+        misses = np.zeros(len(views))
+        for i in range(4):
+            xy = np.array([sightings[int(view)][i] for view in views])
+            corners[i] = triangulate(geometry, views[good], xy[good])
+            where = SceneGeometry(
+                geometry.array,
+                geometry.distortion,
+                geometry.rotations,
+                geometry.translations,
+                corners[i][None],
+            )
+            cam = where.cam_points(np.zeros(len(views), np.int64), views)
+            miss = np.linalg.norm(where.virtual_points(cam)[0] - xy, axis=1)
+            misses = np.maximum(misses, np.where(np.isfinite(miss), miss, np.inf))
+        good = misses < max(_MOST_MISS_PX, 3.0 * float(np.median(misses)))
+    return corners, views[good]
+
+
+def triangulate(geometry: SceneGeometry, views: IntArray, points_virt_px: FloatArray) -> FloatArray:
+    """Return the point nearest to the rays through places in virtual images, (3,)."""
+    principal = geometry.principal
+    ideal = geometry.distortion.undistort(points_virt_px, principal)
+    rays = np.column_stack([(ideal - principal) / geometry.array.focal_px, np.ones(len(views))])
+    rotations, shifts = geometry.rotations[views], geometry.translations[views]
+    rays = np.einsum("nji,nj->ni", rotations, rays)
+    origins = -np.einsum("nji,nj->ni", rotations, shifts)
+    weights = np.ones(len(views))
+    point = np.zeros(3)
+    for _ in range(3):
+        # x - o minus its part along the ray, over the distance: an angle
+        direction = rays / np.linalg.norm(rays, axis=1, keepdims=True)
+        across = np.eye(3) - direction[:, :, None] * direction[:, None, :]
+        matrix = np.einsum("n,nij->ij", weights, across)
+        point = np.linalg.solve(matrix, np.einsum("n,nij,nj->i", weights, across, origins))
+        weights = 1.0 / np.maximum(np.sum((point - origins) ** 2, axis=1), 1e-12)
+    return point
+
+
+def _cross_diagonals(corners: FloatArray) -> FloatArray:
+    """Return where the diagonals of a square meet, in the mean of what both say."""
+    return np.asarray(corners.mean(axis=0))
+
+
+# Picked points and the trajectory
+
+
+def place_picked(
+    geometry: SceneGeometry,
+    distances: Sequence[PickedDistance],
+    find_view: Callable[[str], int],
+    sample_u: Callable[[int, FloatArray], float],
+    scale: float,
+) -> ScalePoints:
+    """Return picked points where the depth maps have them.
+
+    Parameters
+    ----------
+    geometry : SceneGeometry
+    distances : sequence of PickedDistance
+    find_view : callable
+        View of a frame's name or index; raises DataError.
+    sample_u : callable
+        Virtual depth at a raw place of a view; NaN where unknown.
+    scale : float
+        Of the focused images.
+    """
+    points: list[FloatArray] = []
+    references: list[int] = []
+    for distance in distances:
+        view = find_view(distance.frame)
+        for pixel in (distance.first_px, distance.second_px):
+            xy = (np.array(pixel) + 0.5) / scale - 0.5
+            u = sample_u(view, xy)
+            if not u > geometry.array.alpha:
+                raise DataError(
+                    f"the picked point ({pixel[0]:g}, {pixel[1]:g}) of frame {distance.frame} has "
+                    "no known depth: pick one with texture around it"
+                )
+            z = geometry.array.beta_mm / (u - geometry.array.alpha)
+            ideal = geometry.distortion.undistort(xy[None], geometry.principal)[0]
+            ray = np.append((ideal - geometry.principal) / geometry.array.focal_px, 1.0)
+            points.append(geometry.rotations[view].T @ (z * ray - geometry.translations[view]))
+            references.append(view)
+    return ScalePoints(
+        np.array(points),
+        np.array(references, np.int64),
+        np.arange(len(points), dtype=np.int64).reshape(-1, 2),
+        np.array([distance.length_mm for distance in distances]),
+        np.array([distance.sigma_mm for distance in distances]),
+        "distances",
+    )
+
+
+def read_positions(path: Path, frame_indices: IntArray, sigma_mm: float) -> CameraPositions:
+    """Return the positions of registered frames from a TUM file.
+
+    Raises
+    ------
+    DataError
+        If fewer than three frames have a position.
+    """
+    trajectory = read_tum(path)
+    positions = trajectory.positions_world_mm()
+    ids, places = [], []
+    for index in frame_indices.tolist():
+        off = np.abs(trajectory.timestamps - index)
+        if off.min() < _SAME_TIME:
+            ids.append(index)
+            places.append(positions[int(np.argmin(off))])
+    if len(ids) < 3:
+        raise DataError(
+            f"{path}: has the position of {len(ids)} registered frames (need 3); the timestamp is "
+            "the frame's index in sorted order"
+        )
+    try:
+        return CameraPositions(
+            np.array(ids, np.int64), np.array(places), np.full(len(ids), sigma_mm)
+        )
+    except InputError as error:
+        raise DataError(f"{path}: {error}") from None
