@@ -170,7 +170,7 @@ def robust_loss(loss, scale, s):
         limit = scale * scale
         if s > limit:
             root = math.sqrt(s)
-            return 2.0 * scale * root - limit, scale / root, -0.5 * scale / (s * root)
+            return 2.0 * scale * root - limit, scale / root, 0.0
         return s, 1.0, 0.0
     if loss == LOSS_CAUCHY:
         limit = scale * scale

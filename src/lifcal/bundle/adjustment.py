@@ -12,7 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from lifcal.arrays import BoolArray, FloatArray, read_only
-from lifcal.bundle.covariance import Covariance, compute_covariance, describe_weakness
+from lifcal.bundle.covariance import (
+    Covariance,
+    add_scale_error,
+    compute_covariance,
+    describe_weakness,
+    hold_uncertain,
+)
 from lifcal.bundle.degeneracy import check_count, check_enough, describe_geometry
 from lifcal.bundle.focus import FocusTerm
 from lifcal.bundle.linear import Layout, count_parameters
@@ -57,6 +63,11 @@ class AdjustOptions:
         The focus-vignetting term; None: off.
     focus_strength : float or Prior
         A given strength is held, one with a prior is estimated.
+    plane_error : float
+        Relative error that the focal planes of `focus` have in common. They are held (their
+        `plane_sigma` is 0), and this goes into the covariance.
+    scale_error : float
+        Relative error that all known lengths have in common; it goes into the covariance.
     reject_sigmas : float or None
         Observations farther off than this are rejected; None: none are.
     max_iterations : int
@@ -71,6 +82,8 @@ class AdjustOptions:
     priors: Mapping[str, Prior] = field(default_factory=dict)
     focus: FocusTerm | None = None
     focus_strength: float | Prior = 0.0
+    plane_error: float = 0.0
+    scale_error: float = 0.0
     reject_sigmas: float | None = 5.0
     max_iterations: int = 50
     poses: bool = False
@@ -81,6 +94,10 @@ class AdjustOptions:
             raise ConfigError.unknown(
                 "distortion model", self.distortion, ("auto", *DISTORTION_MODELS)
             )
+        if not (self.plane_error >= 0.0 and self.scale_error >= 0.0):
+            raise InputError("plane_error and scale_error need 0 or a positive number")
+        if self.plane_error > 0.0 and self.focus is not None and self.focus.plane_sigma > 0.0:
+            raise InputError("focal planes are held with an error or estimated, not both")
         if self.reject_sigmas is not None and not self.reject_sigmas >= 3.0:
             raise InputError(
                 f"reject_sigmas is {self.reject_sigmas}: below 3 good observations would go"
@@ -183,14 +200,7 @@ def adjust(
             stage = _choose_terms(run, stage)
         residuals = stage.layout.compute_residuals(stage.state)
         inflation = _inflation(stage, options, residuals)
-        covariance = compute_covariance(
-            stage.layout,
-            stage.state,
-            stage.noise,
-            inflation=inflation,
-            poses=options.poses,
-            points=options.points,
-        )
+        covariance = _covariance(stage, options, inflation)
     except EstimationError as error:
         reasons = describe_geometry(problem.start, observations)
         if reasons:
@@ -233,6 +243,32 @@ def adjust(
         notes=tuple(notes),
     )
     return Adjustment(camera, stage.problem, stage.state, covariance, read_only(residuals), summary)
+
+
+def _covariance(stage: _Stage, options: AdjustOptions, inflation: float) -> Covariance:
+    """Return the covariance, with the errors that the observations know nothing of."""
+    problem, state, layout = stage.problem, stage.state, stage.layout
+    uncertain = options.plane_error > 0.0
+    if problem.focus is not None and uncertain:
+        # free, with any prior: it drops out again
+        free = replace(problem, focus=replace(problem.focus, plane_sigma=1.0), start=state)
+        layout = Layout(free)
+    covariance = compute_covariance(
+        layout,
+        state,
+        stage.noise,
+        inflation=inflation,
+        poses=options.poses,
+        points=options.points,
+    )
+    if problem.focus is not None and uncertain:
+        inverse_planes = 1.0 / state.focal_planes
+        names = covariance.names[-len(inverse_planes) :]
+        common = options.plane_error * inverse_planes
+        covariance = hold_uncertain(covariance, names, np.outer(common, common))
+    if options.scale_error > 0.0 and problem.scale_source is not None:
+        covariance = add_scale_error(covariance, state, problem.pixel_size_mm, options.scale_error)
+    return covariance
 
 
 # Before the first solve

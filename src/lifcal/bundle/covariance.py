@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,59 @@ def compute_covariance(
         read_only((physical + physical.T) / 2.0),
         blocks,
         _point_covariances(system, whole) if points else None,
+    )
+
+
+def hold_uncertain(covariance: Covariance, held: tuple[str, ...], error: FloatArray) -> Covariance:
+    """Return what is known if some parameters are held at values that have an error of their own.
+
+    Parameters
+    ----------
+    covariance : Covariance
+        With all of them free.
+    held : tuple of str
+        Names of intrinsics, of both forms.
+    error : (n_held, n_held) float64
+        Covariance of their values, which the observations did not give.
+
+    Notes
+    -----
+    An error of a held parameter moves the others by the slope of their regression on it, so what is
+    left is the covariance given the held ones, and the error carried over by that slope. This is
+    for what small systematic errors of very many observations would seem to determine, and do not.
+    """
+
+    def carry(matrix: FloatArray, names: tuple[str, ...]) -> FloatArray:
+        ours = np.array([names.index(name) for name in held])
+        between, among = matrix[:, ours], matrix[np.ix_(ours, ours)]
+        slope = np.linalg.solve(among, between.T).T
+        found = matrix - slope @ between.T + slope @ error @ slope.T
+        return read_only((found + found.T) / 2.0)
+
+    return replace(
+        covariance,
+        array=carry(covariance.array, covariance.names),
+        physical=carry(covariance.physical, covariance.physical_names),
+    )
+
+
+def add_scale_error(
+    covariance: Covariance, state: BundleState, pixel_size_mm: float, relative: float
+) -> Covariance:
+    """Return the covariance if all known lengths may be wrong by one common factor.
+
+    Markers of one print are all too large or all too small: their number does not help. Only beta
+    carries the scale.
+    """
+    move = np.zeros(len(covariance.names))
+    move[covariance.names.index("beta")] = relative * state.array.beta_mm
+    conversion = np.eye(len(move))
+    conversion[:5, :5] = state.array.physical_jacobian(pixel_size_mm)
+    physical = conversion @ move
+    return replace(
+        covariance,
+        array=read_only(covariance.array + np.outer(move, move)),
+        physical=read_only(covariance.physical + np.outer(physical, physical)),
     )
 
 

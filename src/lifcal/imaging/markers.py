@@ -23,6 +23,11 @@ _GUESSES = (
     "DICT_ARUCO_ORIGINAL",
     "DICT_APRILTAG_36h11",
 )
+_LEAST_SIDE_PX = 12.0
+_MOST_REACH_PX = 4.0
+_HALF_STEPS = 16
+_EDGE_PART = (0.12, 0.88)
+"""Of an edge: near the corners, blur bends it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +63,9 @@ def draw_marker(marker_id: int, cell_px: int = 8) -> npt.NDArray[np.uint8]:
 def detect_markers(image: npt.NDArray[np.uint8], dictionary: str = DICTIONARY) -> list[Marker]:
     """Find markers in a gray image, corners to sub-pixel, by ascending id.
 
-    An id that appears twice is left out: which one is meant cannot be told.
+    Corners are where lines through the four edges meet: blur rounds a corner off, and what looks
+    for the corner itself (OpenCV's sub-pixel refinement) finds it too far inside, but blur does not
+    move a straight edge. An id that appears twice is left out: which one is meant cannot be told.
     """
     if dictionary not in DICTIONARIES:
         raise ConfigError.unknown("marker dictionary", dictionary, DICTIONARIES)
@@ -71,14 +78,72 @@ def detect_markers(image: npt.NDArray[np.uint8], dictionary: str = DICTIONARY) -
     if len(corners) == 0:
         return []
     found = [int(i) for i in np.ravel(ids)]
+    pixels = image.astype(np.float32)
     return sorted(
         (
-            Marker(marker_id, np.asarray(square, np.float64).reshape(4, 2))
+            Marker(marker_id, _refine(pixels, np.asarray(square, np.float64).reshape(4, 2)))
             for marker_id, square in zip(found, corners, strict=True)
             if found.count(marker_id) == 1
         ),
         key=lambda marker: marker.id,
     )
+
+
+def _refine(image: npt.NDArray[np.float32], corners: FloatArray) -> FloatArray:
+    """Return the corners from lines through the edges; as they were where that does not work."""
+    lines = np.empty((4, 3))
+    for i in range(4):
+        line = _fit_edge(image, corners[i], corners[(i + 1) % 4])
+        if line is None:
+            return corners
+        lines[i] = line
+    met = np.empty((4, 2))
+    for i in range(4):
+        cross = np.cross(lines[i - 1], lines[i])
+        if abs(cross[2]) < 0.1:
+            return corners
+        met[i] = cross[:2] / cross[2]
+    side = float(np.linalg.norm(corners - np.roll(corners, 1, axis=0), axis=1).min())
+    moved = float(np.linalg.norm(met - corners, axis=1).max())
+    return met if moved < side / CELLS_PER_SIDE else corners
+
+
+def _fit_edge(
+    image: npt.NDArray[np.float32], start: FloatArray, end: FloatArray
+) -> FloatArray | None:
+    """Return the line (a, b, c), a x + b y + c = 0, through the edge from dark to bright."""
+    along = end - start
+    length = float(np.linalg.norm(along))
+    if length < _LEAST_SIDE_PX:
+        return None
+    along /= length
+    out = np.array([along[1], -along[0]])  # clockwise corners: the outside is on the left
+    reach = min(_MOST_REACH_PX, 0.8 * length / CELLS_PER_SIDE)
+    places = start + np.linspace(*_EDGE_PART, max(int(length), 12))[:, None] * along * length
+    steps = np.linspace(-reach, reach, 2 * _HALF_STEPS + 1)
+    for _ in range(3):
+        grid = (places[:, None, :] + steps[:, None] * out).astype(np.float32)
+        x, y = np.ascontiguousarray(grid[:, :, 0]), np.ascontiguousarray(grid[:, :, 1])
+        profile = cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        slope = np.maximum(np.diff(np.asarray(profile), axis=1), 0.0)
+        total = slope.sum(axis=1)
+        good = total > 0.3 * np.median(total)
+        if good.sum() < 6:
+            return None
+        middle = 0.5 * (steps[1:] + steps[:-1])
+        # squared, so that noise far from the edge counts little
+        weight = slope[good] ** 2
+        off = weight @ middle / weight.sum(axis=1)
+        points = places[good] + off[:, None] * out
+        keep = np.ones(len(points), np.bool_)
+        for _ in range(3):
+            center = points[keep].mean(axis=0)
+            normal = np.linalg.svd(points[keep] - center)[2][1]
+            miss = np.abs((points - center) @ normal)
+            keep = miss <= max(2.5 * float(np.median(miss)), 1e-3)
+        # begin again from the edge, so that the profile is centered on it
+        places = places - ((places - center) @ normal)[:, None] * normal
+    return np.append(normal, -normal @ center)
 
 
 def guess_dictionary(image: npt.NDArray[np.uint8], besides: str) -> str | None:

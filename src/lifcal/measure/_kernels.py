@@ -305,6 +305,33 @@ def invert_affine(jacobian, tilt, slope, out):
 
 
 @njit(cache=True)
+def pin_origin(status, starts, jacobians, tilts, slope, inverses, found):
+    """Take from all images the displacement that they have in common along the surface.
+
+    A texture and all its images may slide together at no cost: over the rounds the origin would
+    leave the point that it was put on.
+    """
+    s = t = 0.0
+    n = 0
+    for k in range(status.shape[0]):
+        if status[k] == MEASURED:
+            dx = found[k, 0] - starts[k, 0]
+            dy = found[k, 1] - starts[k, 1]
+            s += inverses[k, 0, 0] * dx + inverses[k, 0, 1] * dy
+            t += inverses[k, 1, 0] * dx + inverses[k, 1, 1] * dy
+            n += 1
+    if n == 0:
+        return
+    s /= n
+    t /= n
+    lean = slope[0] * s + slope[1] * t
+    for k in range(status.shape[0]):
+        if status[k] == MEASURED:
+            found[k, 0] -= jacobians[k, 0, 0] * s + jacobians[k, 0, 1] * t + tilts[k, 0] * lean
+            found[k, 1] -= jacobians[k, 1, 0] * s + jacobians[k, 1, 1] * t + tilts[k, 1] * lean
+
+
+@njit(cache=True)
 def add_to_slope(pixels, n, found, place, inverse, tilt, coefficients, window, spacing, size, sums):
     """Add what an image says about the surface's slope, its place, gain and offset as they are.
 
@@ -356,6 +383,7 @@ def measure_tracks(
     corners,
     centers,
     places,
+    starts,
     jacobians,
     tilts,
     types,
@@ -377,7 +405,8 @@ def measure_tracks(
 ):
     """Measure every image of every track; images of track i are offsets[i] to offsets[i + 1].
 
-    `found` (n_images, FOUND) as in `fit_place`, shifts from `places`; `status` (n_images,);
+    `found` (n_images, FOUND) as in `fit_place`, shifts from `places`, beginning at `starts`, which
+    say what the texture's origin is; `status` (n_images,);
     `noises` (n_tracks,) is the variance of a pixel in the middle of a micro image about its
     texture; `slopes` (n_tracks, 2) are where to start and what is found, with a prior about zero.
     """
@@ -407,6 +436,8 @@ def measure_tracks(
             )
             for a in range(FOUND):
                 found[image, a] = 0.0
+            found[image, 0] = starts[image, 0]
+            found[image, 1] = starts[image, 1]
             found[image, 2] = 1.0
             status[image] = MEASURED
         noises[track] = math.nan
@@ -472,14 +503,16 @@ def measure_tracks(
                 )
                 if not good:
                     status[image] = TOO_FEW_PIXELS
-                    found[image, 0] = found[image, 1] = 0.0
+                    found[image, 0] = starts[image, 0]
+                    found[image, 1] = starts[image, 1]
                     found[image, 2] = 1.0
                     found[image, 3] = 0.0
                     continue
                 shift = math.hypot(found[image, 0], found[image, 1])
                 if not shift < most_shift:
                     status[image] = RAN_AWAY
-                    found[image, 0] = found[image, 1] = 0.0
+                    found[image, 0] = starts[image, 0]
+                    found[image, 1] = starts[image, 1]
                     found[image, 2] = 1.0
                     found[image, 3] = 0.0
                     continue
@@ -500,6 +533,15 @@ def measure_tracks(
                     square += found[image, 7]
                     freedom += found[image, 9] - 4.0
             noises[track] = square / freedom if freedom > 0.0 else math.nan
+            pin_origin(
+                status[first:last],
+                starts[first:last],
+                jacobians[first:last],
+                tilts[first:last],
+                slopes[track],
+                inverse,
+                found[first:last],
+            )
             if turn == rounds - 1 or not freedom > 0.0:
                 continue
             sums[:] = 0.0
@@ -527,5 +569,5 @@ def measure_tracks(
             det = sums[0] * sums[2] - sums[1] * sums[1]
             if det > 0.0:
                 # What the texture took over comes back in the next round only: go a little beyond.
-                slopes[track, 0] += 1.3 * (sums[2] * sums[3] - sums[1] * sums[4]) / det
-                slopes[track, 1] += 1.3 * (sums[0] * sums[4] - sums[1] * sums[3]) / det
+                slopes[track, 0] += 1.8 * (sums[2] * sums[3] - sums[1] * sums[4]) / det
+                slopes[track, 1] += 1.8 * (sums[0] * sums[4] - sums[1] * sums[3]) / det

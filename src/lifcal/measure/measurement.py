@@ -54,7 +54,7 @@ class MeasureOptions:
 
     window_px: float = 4.5
     most_blur_px: float = 1.2
-    rounds: int = 4
+    rounds: int = 5
     most_shift_px: float = 1.5
     most_misfit: float = 4.0
 
@@ -96,8 +96,8 @@ class Measured:
         As devignetted images show them: with the shift out of focus, without that of the pixels'
         own width.
     covariances_px2 : (n, 2, 2) float64
-    shifts_px : (n, 2) float64
-        From the prediction.
+    places_px : (n, 2) float64
+        Where a pinhole would show them; NaN where it is not MEASURED.
     status : (n,) uint8
         `MeasureStatus`; other entries hold where it is MEASURED only.
     slopes : (n_tracks, 2) float64
@@ -109,7 +109,7 @@ class Measured:
 
     points_raw_px: FloatArray
     covariances_px2: FloatArray
-    shifts_px: FloatArray
+    places_px: FloatArray
     status: npt.NDArray[np.uint8]
     slopes: FloatArray
     track_noises: FloatArray
@@ -147,6 +147,7 @@ def measure(
     options: MeasureOptions | None = None,
     *,
     slopes: FloatArray | None = None,
+    found_px: FloatArray | None = None,
 ) -> Measured:
     """Measure points in micro images.
 
@@ -168,6 +169,9 @@ def measure(
     options : MeasureOptions, optional
     slopes : (n_tracks, 2) float64, optional
         Where to start, for the tracks of the images in ascending order.
+    found_px : (n, 2) float64, optional
+        `Measured.places_px` of an earlier measurement of the same images, NaN where there was none.
+        They keep the texture's origin where it was, whatever an adjustment did to the point.
     """
     options = options or MeasureOptions()
     n = len(images)
@@ -181,6 +185,8 @@ def measure(
     # Blur along an axis is a quarter of the square of the disc's radius; in px of the texture.
     blur_variance = 0.25 * blurs**2 / np.abs(np.linalg.det(images.jacobians))
     slopes = np.zeros((len(tracks), 2)) if slopes is None else slopes.copy()
+    starts = np.zeros((n, 2)) if found_px is None else found_px - images.places_px
+    starts[~np.isfinite(starts).all(axis=1)] = 0.0
     found = np.zeros((n, _kernels.FOUND))
     status = np.zeros(n, np.uint8)
     noises = np.empty(len(tracks))
@@ -191,6 +197,7 @@ def measure(
         patches.corners_px.astype(np.float64),
         centers,
         images.places_px,
+        starts,
         images.jacobians,
         images.tilts,
         types,
@@ -225,9 +232,11 @@ def measure(
         np.isfinite(covariances).all(axis=(1, 2)) & (covariances[:, 0, 0] > 0.0)
     )
     status[bad] = MeasureStatus.TOO_FEW_PIXELS
+    places = images.places_px + found[:, :2]
+    places[status != MeasureStatus.MEASURED] = np.nan
     seen = np.empty((n, 2))
     _kernels.shift_points(
-        images.places_px + found[:, :2],
+        places,
         centers,
         types,
         bends,
@@ -237,7 +246,7 @@ def measure(
     return Measured(
         read_only(seen),
         read_only(covariances),
-        read_only(found[:, :2].copy()),
+        read_only(places),
         read_only(status),
         read_only(slopes),
         read_only(np.sqrt(noises)),

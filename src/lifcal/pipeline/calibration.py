@@ -92,11 +92,16 @@ _SCALES = (0.6, 1.5)
 """Of a patch relative to its reference: beyond, the detail is not the same."""
 _STEEPEST = 1.7
 """Tangent of the angle between a surface and the reference view: one sigma."""
-_PLANE_SIGMA = 0.01
-"""Of 1 / u of the focal planes, relative (docs/virtual-depth.md)."""
+_PLANE_ERROR = 0.01
+"""Of the focal planes, relative and common to all (docs/virtual-depth.md)."""
+_SCALE_ERROR = 0.001
+"""Of a print or a ruler, relative: what marker sides and picked distances have in common."""
 _LINEAR_FOCUS = (0.1, 0.1)
 """Strength of the linear focus term and its sigma, where no overlap discs are known."""
 _SETTLED_SIGMAS = 0.3
+_FEWEST_VIEWS = 3
+_LEAST_MEASURED = 0.5
+"""Of the micro images of a track: with fewer, its texture is not what most of them show."""
 _PICTURE_WIDTH = 700
 _FOCAL_TOLERANCE = 0.3
 
@@ -131,7 +136,7 @@ class CalibrateOptions:
     views: int = 24
     rounds: int = 3
     distortion: str = "brown"
-    loss: str = "huber"
+    loss: str = "cauchy"
 
     def __post_init__(self) -> None:
         low, high = _PIXEL_SIZES_UM
@@ -301,6 +306,7 @@ class _Bench:
     positions: CameraPositions | None
     notes: list[str]
     patches: Patches | None = None
+    found_px: FloatArray | None = None
     slopes: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
 
     @classmethod
@@ -416,11 +422,17 @@ class _Bench:
             _STEEPEST * self._texture_px() / self.geometry.array.focal_px,
             self.measure_options,
             slopes=self.slopes[tracks],
+            found_px=self.found_px,
         )
+        self.found_px = measured.places_px
         self.slopes[tracks] = measured.slopes
         good = measured.status == MeasureStatus.MEASURED
+        good &= _is_consistent(self.images, good, len(self.tracks))
         if not good.any():
-            raise EstimationError("no point could be measured in micro images", stage="measure")
+            raise EstimationError(
+                f"none of {len(self.tracks)} points could be measured in {_FEWEST_VIEWS} views",
+                stage="measure",
+            )
         images = self.images.select(good)
         return Observations.from_arrays(
             self.frame_indices[images.views],
@@ -445,28 +457,24 @@ class _Bench:
             geometry.translations[views],
             geometry.points_world[observations.point_ids],
         )
-        term, strength = _focus_term(self._first_grid)
+        term, strength = _focus_term(self.grid)
         return adjust(
             observations,
             state,
             options.pixel_size_mm,
-            self._first_grid,
+            self.grid,
             AdjustOptions(
                 loss=options.loss,
                 distortion=options.distortion,
                 fixed=dict(options.scale.known),
                 focus=term,
                 focus_strength=strength,
+                plane_error=_PLANE_ERROR,
+                scale_error=0.0 if self.distances is None else _SCALE_ERROR,
             ),
             distances=self.distances,
             positions=self.positions,
         )
-
-    @property
-    def _first_grid(self) -> MicroLensGrid:
-        """The grid as it was found: its focal planes are the prior in every round."""
-        assert self.run.engine is not None
-        return self.run.engine.grid
 
     def _take(self, found: Adjustment) -> None:
         """Predict anew from what was found."""
@@ -485,12 +493,6 @@ class _Bench:
         self.geometry = SceneGeometry(
             state.array, state.distortion, rotations, translations, points
         )
-        if found.problem.focus is not None and self.grid.discs is not None:
-            self.grid = replace(self.grid, focal_planes=state.focal_planes)
-            assert self.run.engine is not None
-            self.optics = replace(
-                LensOptics.from_grid(self.grid), drifts_px=self.run.engine.optics.drifts_px
-            )
         self._keep(kept[self.images.tracks] & seen[self.images.views])
         tangents = compute_tangents(self.geometry, self.tracks.points, self.tracks.references)
         images = self.images
@@ -503,6 +505,7 @@ class _Bench:
         if not keep.all():
             self.images = self.images.select(keep)
             self.patches = Patches(self.patches.corners_px[keep], self.patches.values[keep])
+            self.found_px = None if self.found_px is None else self.found_px[keep]
 
     def _check(self, found: Adjustment) -> None:
         nominal = self.options.focal_length_mm
@@ -624,13 +627,22 @@ def _choose_images(
     )
 
 
+def _is_consistent(images: MicroImages, good: BoolArray, n_tracks: int) -> BoolArray:
+    """Tell which images are of tracks that were measured in most of them and in enough views."""
+    measured = np.bincount(images.tracks[good], minlength=n_tracks)
+    tried = np.bincount(images.tracks, minlength=n_tracks)
+    pairs = np.unique(np.stack([images.tracks[good], images.views[good]]), axis=1)
+    views = np.bincount(pairs[0], minlength=n_tracks)
+    fit = (views >= _FEWEST_VIEWS) & (measured >= _LEAST_MEASURED * tried)
+    return np.asarray(fit[images.tracks])
+
+
 def _focus_term(grid: MicroLensGrid) -> tuple[FocusTerm | None, float | Prior]:
     if grid.focal_planes is None:
         return None, 0.0
-    sigma = _PLANE_SIGMA * float(np.mean(1.0 / np.abs(grid.focal_planes)))
     if grid.discs is None:
         return FocusTerm.from_grid(grid, "linear"), Prior(*_LINEAR_FOCUS)
-    return FocusTerm.from_grid(grid, "devignetted", plane_sigma=sigma), 1.0
+    return FocusTerm.from_grid(grid, "devignetted"), 1.0
 
 
 def _is_settled(before: Adjustment, after: Adjustment) -> bool:
