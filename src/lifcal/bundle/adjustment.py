@@ -66,6 +66,9 @@ class AdjustOptions:
     plane_error : float
         Relative error that the focal planes of `focus` have in common. They are held (their
         `plane_sigma` is 0), and this goes into the covariance.
+    clustered : bool
+        Whether observations of one point may err together; then sigmas grow by what the residuals
+        show of it.
     scale_error : float
         Relative error that all known lengths have in common; it goes into the covariance.
     reject_sigmas : float or None
@@ -84,6 +87,7 @@ class AdjustOptions:
     focus_strength: float | Prior = 0.0
     plane_error: float = 0.0
     scale_error: float = 0.0
+    clustered: bool = False
     reject_sigmas: float | None = 5.0
     max_iterations: int = 50
     poses: bool = False
@@ -258,6 +262,9 @@ def _covariance(stage: _Stage, options: AdjustOptions, inflation: float) -> Cova
         state,
         stage.noise,
         inflation=inflation,
+        clustered=SolverOptions(loss=options.loss, noise=stage.noise).make_loss()
+        if options.clustered
+        else None,
         poses=options.poses,
         points=options.points,
     )

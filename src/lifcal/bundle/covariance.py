@@ -77,6 +77,7 @@ def compute_covariance(
     noise: float,
     *,
     inflation: float = 1.0,
+    clustered: Loss | None = None,
     poses: bool = False,
     points: bool = False,
 ) -> Covariance:
@@ -91,6 +92,9 @@ def compute_covariance(
         Factor on the observations' standard deviations.
     inflation : float
         Factor on the variance of the observations, for the efficiency of a robust loss.
+    clustered : Loss, optional
+        The loss of the solution: observations of one point may err together (they share a texture,
+        a surface), and the intrinsics' sigmas grow by what the points' gradients show of that.
     poses, points : bool
         Whether those are wanted too.
 
@@ -117,6 +121,10 @@ def compute_covariance(
     whole = np.zeros((layout.size, layout.size))
     whole[np.ix_(free, free)] = inverse
     part = layout.theta_part
+    if clustered is not None:
+        factors = np.ones(layout.size)
+        factors[part] = _cluster_factors(layout, state, clustered, whole, inflation)[part]
+        whole *= factors[:, None] * factors
     theta = system.change @ whole[part, part] @ system.change.T
     theta = (theta + theta.T) / 2.0
     problem = layout.problem
@@ -192,6 +200,73 @@ def add_scale_error(
         array=read_only(covariance.array + np.outer(move, move)),
         physical=read_only(covariance.physical + np.outer(physical, physical)),
     )
+
+
+def _cluster_factors(
+    layout: Layout, state: BundleState, loss: Loss, whole: FloatArray, inflation: float
+) -> FloatArray:
+    """Return the factor on each sigma if observations are independent between points only.
+
+    With S the reduced normal matrix and g_p what point p adds to its gradient, the covariance is
+    S^-1 (sum of g_p g_p^T) S^-1 (the sandwich of robust statistics, clustered). It is never taken
+    to be smaller than for independent observations.
+    """
+    scores, square = _point_scores(layout, state, loss)
+    spread = whole @ (scores.T @ scores) @ whole / (inflation * square)
+    variance = np.diag(whole)
+    ratio = np.where(variance > 0.0, np.diag(spread) / np.where(variance > 0.0, variance, 1.0), 1.0)
+    return np.asarray(np.sqrt(np.maximum(ratio, 1.0)))
+
+
+def _point_scores(layout: Layout, state: BundleState, loss: Loss) -> tuple[FloatArray, float]:
+    """Return what each point adds to the reduced gradient, and the mean square of the scores."""
+    pair_points, pair_views, pair_obs = layout.pairs
+    rows = layout.compute_rows(state)
+    residuals = layout.compute_residuals(state)
+    w = layout.whitening / loss.noise
+    for values in (rows.transpose(1, 0, 2), residuals.T[:, :, None]):
+        values[0] = w[:, 0, None] * values[0] + w[:, 1, None] * values[1]
+        values[1] = w[:, 2, None] * values[1]
+    weights = loss.weights(np.sum(residuals**2, axis=1)) * layout.active
+    scores = residuals * weights[:, None]
+    square = float(np.sum(scores**2) / max(2 * int(layout.active.sum()), 1))
+    # by pair: gradient and normal matrix by (X_C, intrinsics)
+    gradient = np.add.reduceat(np.einsum("nki,nk->ni", rows, scores), pair_obs[:-1])
+    normal = np.add.reduceat(
+        np.einsum("n,nki,nkj->nij", weights, rows[:, :, :3], rows), pair_obs[:-1]
+    )
+    rotations = state.rotations[pair_views]
+    world = state.points_world_mm[pair_points]
+    cam = np.einsum("pij,pj->pi", rotations, world) + state.translations_mm[pair_views]
+    to_pose = np.zeros((len(cam), 3, 6))
+    to_pose[:, [0, 1, 2], [3, 4, 5]] = 1.0
+    to_pose[:, 0, 1], to_pose[:, 0, 2] = cam[:, 2], -cam[:, 1]
+    to_pose[:, 1, 0], to_pose[:, 1, 2] = -cam[:, 2], cam[:, 0]
+    to_pose[:, 2, 0], to_pose[:, 2, 1] = cam[:, 1], -cam[:, 0]
+    pose_gradient = np.einsum("pij,pi->pj", to_pose, gradient[:, :3])
+    pose_point = np.einsum("pij,pik,pkl->pjl", to_pose, normal[:, :, :3], rotations)
+    first = layout.point_pairs[:-1]
+    point_gradient = np.add.reduceat(np.einsum("pij,pi->pj", rotations, gradient[:, :3]), first)
+    point_normal = np.add.reduceat(
+        np.einsum("pij,pik,pkl->pjl", rotations, normal[:, :, :3], rotations), first
+    )
+    theta_gradient = np.add.reduceat(gradient[:, 3:], first)
+    theta_point = np.add.reduceat(np.einsum("pit,pij->ptj", normal[:, :, 3:], rotations), first)
+    scale = np.einsum("pii->p", point_normal) / 3.0
+    safe = point_normal + 1e-12 * scale[:, None, None] * np.eye(3) + 1e-300 * np.eye(3)
+    moved = np.linalg.solve(safe, point_gradient[:, :, None])[:, :, 0]
+    moved[layout.kept] = 0.0  # those are not eliminated
+    out = np.zeros((layout.n_points, layout.size))
+    reduced = pose_gradient - np.einsum("pij,pj->pi", pose_point, moved[pair_points])
+    columns = 6 * pair_views[:, None] + np.arange(6)
+    out[pair_points[:, None], columns] = reduced
+    change = layout.problem.step_jacobian(state)
+    theta = theta_gradient - np.einsum("pti,pi->pt", theta_point, moved)
+    out[:, layout.theta_part] = theta @ change
+    for i, point in enumerate(layout.kept_points):
+        places = layout.n_poses + 3 * i + np.arange(3)
+        out[point, places] = point_gradient[point]
+    return out, square
 
 
 def _point_covariances(system: ReducedSystem, whole: FloatArray) -> FloatArray:

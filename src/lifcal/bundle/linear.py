@@ -52,6 +52,14 @@ class Loss:
         """What the kernels take."""
         return LOSSES[self.name], float(self.scale), 1.0 / self.noise, self.bends
 
+    def weights(self, squares: FloatArray) -> FloatArray:
+        """Return the weight of residuals by their squared whitened lengths, (n,)."""
+        if self.name == "huber":
+            return np.asarray(self.scale / np.sqrt(np.maximum(squares, self.scale**2)))
+        if self.name == "cauchy":
+            return np.asarray(1.0 / (1.0 + squares / self.scale**2))
+        return np.ones_like(squares)
+
 
 class Layout:
     """What of a problem does not change while it is solved, as the kernels take it."""

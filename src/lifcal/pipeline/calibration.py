@@ -470,6 +470,7 @@ class _Bench:
                 focus=term,
                 focus_strength=strength,
                 plane_error=_PLANE_ERROR,
+                clustered=True,
                 scale_error=0.0 if self.distances is None else _SCALE_ERROR,
             ),
             distances=self.distances,
