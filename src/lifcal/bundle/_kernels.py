@@ -38,7 +38,7 @@ LOSS_HUBER = 1
 LOSS_CAUCHY = 2
 
 
-@njit(inline="always", **_OPTIONS)
+@njit(**_OPTIONS)
 def overlap_centroid(a, b, d):
     """Return where the centroid of the overlap of two discs is, from the center of disc a.
 
@@ -68,7 +68,7 @@ def overlap_centroid(a, b, d):
     return centroid, by_a, by_d
 
 
-@njit(inline="always", **_OPTIONS)
+@njit(**_OPTIONS)
 def focus_magnification(shape, strength, inverse_plane, main, micro, m, u):
     """Return h, (dh/dm) / m, dh/du, dh/d(inverse_plane) and d(g h)/dg.
 
@@ -129,7 +129,7 @@ def focus_magnification(shape, strength, inverse_plane, main, micro, m, u):
     return 0.0, 0.0, 0.0, 0.0, 0.0
 
 
-@njit(inline="always", **_OPTIONS)
+@njit(**_OPTIONS)
 def seen_point(theta, model, k, x, y, z, center_x, center_y, kind, shape, main, micro):
     """Return where a point is seen in a micro image, and what its derivatives need.
 
@@ -163,7 +163,7 @@ def seen_point(theta, model, k, x, y, z, center_x, center_y, kind, shape, main, 
     return xd + cx, yd + cy, rx, ry, mx, my, w, h, h_m, h_u, h_p, h_g, jxx, jxy, jyx, jyy
 
 
-@njit(inline="always", **_OPTIONS)
+@njit(**_OPTIONS)
 def robust_loss(loss, scale, s):
     """Return rho, rho' and rho'' of a squared whitened residual s; rho(s) ~ s for small s."""
     if loss == LOSS_HUBER:
@@ -179,7 +179,7 @@ def robust_loss(loss, scale, s):
     return s, 1.0, 0.0
 
 
-@njit(inline="always", **_OPTIONS)
+@njit(**_OPTIONS)
 def camera_point(rotations, translations, points, view, point):
     px = points[point, 0]
     py = points[point, 1]
@@ -286,7 +286,7 @@ def compute_cost(
     return 0.5 * cost
 
 
-@njit(inline="always", **_OPTIONS)
+@njit(**_OPTIONS)
 def fill_rows(
     theta,
     model,
@@ -562,7 +562,7 @@ def linearize(
     return 0.5 * cost
 
 
-@njit(inline="always", **_OPTIONS)
+@njit(**_OPTIONS)
 def expand_to_pose(block, x, y, z, out):
     """Fill `out` (n, 6) with block (n, 3) @ [-[X]_x | I]."""
     for a in range(block.shape[0]):

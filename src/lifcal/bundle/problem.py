@@ -318,8 +318,8 @@ class Problem:
     def active_mask(self) -> BoolArray:
         """Which observations are used, (n_obs,)."""
         if self.active is None:
-            return np.ones(len(self.observations), np.bool_)
-        return np.ascontiguousarray(self.active, np.bool_)
+            return read_only(np.ones(len(self.observations), np.bool_))
+        return read_only(np.ascontiguousarray(self.active, np.bool_))
 
     def step_jacobian(self, state: BundleState) -> FloatArray:
         """Return the derivative of the intrinsics by the `step_names`."""

@@ -20,7 +20,7 @@ _INVERSE_TOLERANCE_PX = 1e-11
 _INVERSE_STEPS = 50
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def distort_point(model, k, x, y):
     """Return the distorted point and the 2 x 2 derivative by the undistorted one."""
     if model == BROWN:
@@ -48,7 +48,7 @@ def distort_point(model, k, x, y):
     return x, y, 1.0, 0.0, 0.0, 1.0
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def distort_by_parameters(model, k, x, y, out):
     """Fill `out` (2, n_parameters) with the derivative of the distorted point by `k`."""
     if model == BROWN:
@@ -152,7 +152,7 @@ def distort_jacobians(model, k, cx, cy, points, by_point, by_parameters):
         distort_by_parameters(model, k, x, y, by_parameters[i])
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def project_point(intrinsics, model, k, x, y, z, center_x, center_y):
     """Return the recorded point and what its derivatives need.
 
@@ -342,7 +342,7 @@ def nearest_centers(centers, start, items, origin, shape, cell, points, out):
         )
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def cell_range(position, reach, origin, cell, count):
     """Return the first and last cell along one axis that [position -+ reach] touches."""
     low = (position - reach - origin) / cell

@@ -33,12 +33,13 @@ def evaluate(
     if as_json:
         print(json.dumps(found.as_dict(), indent=2, allow_nan=False))
     else:
-        _print_tables(found)
+        print_evaluation(found)
     for note in found.notes:
         say_note(note)
 
 
-def _print_tables(found: Evaluation) -> None:
+def print_evaluation(found: Evaluation) -> None:
+    """Print the table of parameters, and the errors of trajectory and depth."""
     from rich.table import Table
 
     table = Table(title="intrinsics", title_justify="left")

@@ -89,10 +89,7 @@ def compare_trajectories(
         If evo is not installed.
     """
     try:
-        from evo.core import (  # type: ignore[import-untyped, unused-ignore]
-            metrics,
-            trajectory,
-        )
+        from evo.core import metrics, trajectory
     except ImportError:
         raise MissingDependencyError(
             "comparing trajectories needs the package evo, which is not installed: pip install evo"

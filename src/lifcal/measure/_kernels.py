@@ -14,6 +14,7 @@ many images determine, is interpolated.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
@@ -25,10 +26,13 @@ TOO_FEW_PIXELS = 1
 NO_AGREEMENT = 2
 RAN_AWAY = 3
 
-_GAUSS_NEWTON_STEPS = 3
+_FIRST_STEPS = 3
+"""Of Gauss-Newton in the first round; later ones begin near enough for one."""
+_OPTIONS: Any = {"cache": True, "fastmath": {"contract", "reassoc", "nsz", "arcp"}}
+"""Of the loops over pixels, which are finite."""
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def look_up(table, kind, away):
     """Return a table's value for a lens type at a distance in px, linear between bins."""
     at = away * BINS_PER_PX
@@ -51,7 +55,7 @@ def shift_points(points, centers, types, bends, shifts, out):
         out[k, 1] = centers[k, 1] + dy * factor
 
 
-@njit(cache=True, inline="always")
+@njit(**_OPTIONS)
 def spline(f, w, d, e):
     """Fill the four weights of a cubic B-spline at f in [0, 1), and first and second slopes."""
     g = 1.0 - f
@@ -69,7 +73,7 @@ def spline(f, w, d, e):
     e[3] = f
 
 
-@njit(cache=True)
+@njit(**_OPTIONS)
 def solve_band(matrix, rhs):
     """Solve a symmetric positive definite band system in place; `matrix` (n, band) is its lower
     half, matrix[i, j] at row i, column i - j. Returns False if it is not positive definite.
@@ -128,7 +132,7 @@ def pull_pixels(patch, corner, center, kind, bend, tables, radius, pixels):
     return n
 
 
-@njit(cache=True)
+@njit(**_OPTIONS)
 def add_to_texture(
     pixels, n, place, inverse, blur, gain, offset, window, spacing, size, matrix, rhs
 ):
@@ -169,9 +173,13 @@ def add_to_texture(
                 matrix[r, r - c] += scaled * row[a]
 
 
-@njit(cache=True)
-def fit_place(pixels, n, start, inverse, blur, coefficients, window, spacing, size, found):
+@njit(**_OPTIONS)
+def fit_place(
+    pixels, n, start, inverse, blur, coefficients, window, spacing, size, steps, last, found
+):
     """Move one image over the texture: Gauss-Newton on the place, the gain and the offset.
+
+    After `steps` steps; if `last`, what is found is evaluated once more where they end.
 
     `found` gets: shift x, y; gain; offset; the information xx, xy, yy on the shift for noise 1;
     weighted sum of squares; that of the image about its mean; number of pixels.
@@ -189,7 +197,7 @@ def fit_place(pixels, n, start, inverse, blur, coefficients, window, spacing, si
     normal = np.empty((4, 4))
     rhs = np.empty(4)
     row = np.empty(4)
-    for turn in range(_GAUSS_NEWTON_STEPS + 1):
+    for turn in range(steps + last):
         normal[:] = 0.0
         rhs[:] = 0.0
         square = s0 = s1 = s2 = 0.0
@@ -261,7 +269,7 @@ def fit_place(pixels, n, start, inverse, blur, coefficients, window, spacing, si
         found[4] = hxx
         found[5] = hxy
         found[6] = hyy
-        if turn == _GAUSS_NEWTON_STEPS:
+        if turn == steps:
             return True
         bx = rhs[0] - x2 * rhs[2] - x3 * rhs[3]
         by = rhs[1] - y2 * rhs[2] - y3 * rhs[3]
@@ -290,7 +298,7 @@ def fit_place(pixels, n, start, inverse, blur, coefficients, window, spacing, si
 FOUND = 10
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def invert_affine(jacobian, tilt, slope, out):
     """Fill `out` with the inverse of jacobian + tilt slope^T."""
     a = jacobian[0, 0] + tilt[0] * slope[0]
@@ -305,25 +313,39 @@ def invert_affine(jacobian, tilt, slope, out):
 
 
 @njit(cache=True)
-def pin_origin(status, starts, jacobians, tilts, slope, inverses, found):
+def pin_origin(status, anchored, starts, jacobians, tilts, slope, found):
     """Take from all images the displacement that they have in common along the surface.
 
     A texture and all its images may slide together at no cost: over the rounds the origin would
-    leave the point that it was put on.
+    leave the point that it was put on. Images count by what they know of their place; if some are
+    anchored (it is known that they began on the point itself), the others do not count.
     """
-    s = t = 0.0
-    n = 0
+    some = False
     for k in range(status.shape[0]):
-        if status[k] == MEASURED:
-            dx = found[k, 0] - starts[k, 0]
-            dy = found[k, 1] - starts[k, 1]
-            s += inverses[k, 0, 0] * dx + inverses[k, 0, 1] * dy
-            t += inverses[k, 1, 0] * dx + inverses[k, 1, 1] * dy
-            n += 1
-    if n == 0:
+        some = some or (anchored[k] and status[k] == MEASURED)
+    n00 = n01 = n11 = b0 = b1 = 0.0
+    for k in range(status.shape[0]):
+        if status[k] != MEASURED or (some and not anchored[k]):
+            continue
+        a = jacobians[k, 0, 0] + tilts[k, 0] * slope[0]
+        b = jacobians[k, 0, 1] + tilts[k, 0] * slope[1]
+        c = jacobians[k, 1, 0] + tilts[k, 1] * slope[0]
+        d = jacobians[k, 1, 1] + tilts[k, 1] * slope[1]
+        hxx, hxy, hyy = found[k, 4], found[k, 5], found[k, 6]
+        dx = found[k, 0] - starts[k, 0]
+        dy = found[k, 1] - starts[k, 1]
+        n00 += a * (hxx * a + hxy * c) + c * (hxy * a + hyy * c)
+        n01 += a * (hxx * b + hxy * d) + c * (hxy * b + hyy * d)
+        n11 += b * (hxx * b + hxy * d) + d * (hxy * b + hyy * d)
+        gx = hxx * dx + hxy * dy
+        gy = hxy * dx + hyy * dy
+        b0 += a * gx + c * gy
+        b1 += b * gx + d * gy
+    det = n00 * n11 - n01 * n01
+    if not det > 0.0:
         return
-    s /= n
-    t /= n
+    s = (n11 * b0 - n01 * b1) / det
+    t = (n00 * b1 - n01 * b0) / det
     lean = slope[0] * s + slope[1] * t
     for k in range(status.shape[0]):
         if status[k] == MEASURED:
@@ -331,7 +353,7 @@ def pin_origin(status, starts, jacobians, tilts, slope, inverses, found):
             found[k, 1] -= jacobians[k, 1, 0] * s + jacobians[k, 1, 1] * t + tilts[k, 1] * lean
 
 
-@njit(cache=True)
+@njit(**_OPTIONS)
 def add_to_slope(pixels, n, found, place, inverse, tilt, coefficients, window, spacing, size, sums):
     """Add what an image says about the surface's slope, its place, gain and offset as they are.
 
@@ -384,6 +406,7 @@ def measure_tracks(
     centers,
     places,
     starts,
+    anchored,
     jacobians,
     tilts,
     types,
@@ -499,6 +522,8 @@ def measure_tracks(
                     window,
                     spacing,
                     size,
+                    _FIRST_STEPS if turn == 0 else 1,
+                    1 if turn == rounds - 1 else 0,
                     found[image],
                 )
                 if not good:
@@ -535,11 +560,11 @@ def measure_tracks(
             noises[track] = square / freedom if freedom > 0.0 else math.nan
             pin_origin(
                 status[first:last],
+                anchored[first:last],
                 starts[first:last],
                 jacobians[first:last],
                 tilts[first:last],
                 slopes[track],
-                inverse,
                 found[first:last],
             )
             if turn == rounds - 1 or not freedom > 0.0:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lifcal.arrays import Float32Array, FloatArray, IntArray, read_only
+from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray, read_only
 from lifcal.camera import MicroLensGrid
 from lifcal.errors import InputError
 from lifcal.measure import _kernels
@@ -148,6 +148,7 @@ def measure(
     *,
     slopes: FloatArray | None = None,
     found_px: FloatArray | None = None,
+    anchored: BoolArray | None = None,
 ) -> Measured:
     """Measure points in micro images.
 
@@ -171,7 +172,11 @@ def measure(
         Where to start, for the tracks of the images in ascending order.
     found_px : (n, 2) float64, optional
         `Measured.places_px` of an earlier measurement of the same images, NaN where there was none.
-        They keep the texture's origin where it was, whatever an adjustment did to the point.
+        They keep the texture's origin where it was, whatever an adjustment did to the point. Or
+        places that are known from elsewhere.
+    anchored : (n,) bool, optional
+        Which images say where the origin is: those whose `found_px` is known to show the point
+        itself. All, for tracks without any.
     """
     options = options or MeasureOptions()
     n = len(images)
@@ -198,6 +203,7 @@ def measure(
         centers,
         images.places_px,
         starts,
+        np.zeros(n, np.bool_) if anchored is None else anchored,
         images.jacobians,
         images.tilts,
         types,

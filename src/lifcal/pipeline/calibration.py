@@ -99,6 +99,7 @@ _SCALE_ERROR = 0.001
 _LINEAR_FOCUS = (0.1, 0.1)
 """Strength of the linear focus term and its sigma, where no overlap discs are known."""
 _SETTLED_SIGMAS = 0.3
+_LATER_ROUNDS = 3
 _FEWEST_VIEWS = 3
 _LEAST_MEASURED = 0.5
 """Of the micro images of a track: with fewer, its texture is not what most of them show."""
@@ -305,8 +306,11 @@ class _Bench:
     distances: Distances | None
     positions: CameraPositions | None
     notes: list[str]
+    found_px: FloatArray
+    """Where points were measured before, or markers and picked points are; NaN: not known."""
+    anchored: BoolArray
+    """Which images show a marker or a picked point as it was found."""
     patches: Patches | None = None
-    found_px: FloatArray | None = None
     slopes: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
 
     @classmethod
@@ -360,6 +364,11 @@ class _Bench:
         with listener.status("choosing micro images"):
             pairs = find_views(geometry, tracks, depth_map, grid.image_size, options.views)
             images = _choose_images(geometry, tracks, pairs, grid, optics, measure_options)
+        found_px = np.full((len(images), 2), np.nan)
+        anchored = np.zeros(len(images), np.bool_)
+        if extra is not None:
+            first = len(tracks) - len(extra.points_world)
+            anchored, found_px = _anchor(geometry, images, extra, first)
         return cls(
             run,
             options,
@@ -373,6 +382,8 @@ class _Bench:
             distances,
             positions,
             notes,
+            found_px,
+            anchored,
             slopes=np.zeros((len(tracks), 2)),
         )
 
@@ -404,6 +415,8 @@ class _Bench:
                 before = found
                 found = self._adjust(self._measure())
                 self._take(found)
+                # From here on, textures and places begin near where they end.
+                self.measure_options = replace(self.measure_options, rounds=_LATER_ROUNDS)
                 step("measuring and adjusting")
                 if before is not None and _is_settled(before, found):
                     break
@@ -423,6 +436,7 @@ class _Bench:
             self.measure_options,
             slopes=self.slopes[tracks],
             found_px=self.found_px,
+            anchored=self.anchored,
         )
         self.found_px = measured.places_px
         self.slopes[tracks] = measured.slopes
@@ -506,7 +520,7 @@ class _Bench:
         if not keep.all():
             self.images = self.images.select(keep)
             self.patches = Patches(self.patches.corners_px[keep], self.patches.values[keep])
-            self.found_px = None if self.found_px is None else self.found_px[keep]
+            self.found_px, self.anchored = self.found_px[keep], self.anchored[keep]
 
     def _check(self, found: Adjustment) -> None:
         nominal = self.options.focal_length_mm
@@ -626,6 +640,30 @@ def _choose_images(
         & (images.offsets_px < most)
         & inside
     )
+
+
+def _anchor(
+    geometry: SceneGeometry, images: MicroImages, points: ScalePoints, first: int
+) -> tuple[BoolArray, FloatArray]:
+    """Return which micro images show a point where it was found, and where they show it."""
+    place = {
+        (first + point, view): xy
+        for point, view, xy in zip(
+            points.seen_points.tolist(), points.seen_views.tolist(), points.seen_px, strict=True
+        )
+    }
+    found = np.full((len(images), 2), np.nan)
+    for i in np.flatnonzero(images.tracks >= first).tolist():
+        xy = place.get((int(images.tracks[i]), int(images.views[i])))
+        if xy is not None:
+            found[i] = xy
+    anchored = np.isfinite(found).all(axis=1)
+    cam = geometry.cam_points(images.tracks[anchored], images.views[anchored])
+    predicted, _ = geometry.virtual_points(cam)
+    # What is off by a px in the virtual image is off by 1 / u in a micro image.
+    off = (found[anchored] - predicted) * images.rhos[anchored, None]
+    found[anchored] = images.places_px[anchored] + off
+    return anchored, found
 
 
 def _is_consistent(images: MicroImages, good: BoolArray, n_tracks: int) -> BoolArray:

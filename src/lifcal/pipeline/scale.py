@@ -114,12 +114,19 @@ class ScalePoints:
     pairs : (n_distances, 2) int64
         Into `points_world`.
     lengths_mm, sigmas_mm : (n_distances,) float64
+    seen_points, seen_views : (n_seen,) int64
+        Where points were found or picked ...
+    seen_px : (n_seen, 2) float64
+        ... in the recorded virtual image, raw px.
     source : str
     notes : tuple of str
     """
 
     points_world: FloatArray
     references: IntArray
+    seen_points: IntArray
+    seen_views: IntArray
+    seen_px: FloatArray
     pairs: IntArray
     lengths_mm: FloatArray
     sigmas_mm: FloatArray
@@ -245,14 +252,18 @@ def place_markers(
         )
     points: list[FloatArray] = []
     references: list[int] = []
+    seen_at: list[tuple[int, int, float, float]] = []
     rows: list[tuple[int, int, float, float]] = []
     notes: list[str] = []
     if options.marker_size_mm is not None:
         side = options.marker_size_mm
         sigma = options.marker_sigma_mm or _SIDE_SIGMA * side
-        for corners, views in corners_of.values():
+        for marker_id, (corners, views) in corners_of.items():
             first = len(points)
             points += list(corners)
+            for view in views.tolist():
+                found = sightings[marker_id][view]
+                seen_at += [(first + i, view, *found[i].tolist()) for i in range(4)]
             references += [int(views[len(views) // 2])] * 4
             rows += [(first + i, first + (i + 1) % 4, side, sigma) for i in range(4)]
         if len(corners_of) == 1:
@@ -270,17 +281,23 @@ def place_markers(
             if marker_id not in centers:
                 corners, views = corners_of[marker_id]
                 centers[marker_id] = len(points)
-                points.append(_cross_diagonals(corners))
+                for view in views.tolist():
+                    middle = _cross_diagonals(sightings[marker_id][view])
+                    seen_at.append((len(points), view, *middle.tolist()))
+                points.append(corners.mean(axis=0))
                 references.append(int(views[len(views) // 2]))
         rows.append((centers[first_id], centers[second_id], length, sigma))
     if not rows:
         raise DataError(
             f"none of the marker distances is between markers that were found {list(corners_of)}"
         )
-    table = np.array(rows)
+    table, seen_table = np.array(rows), np.array(seen_at)
     return ScalePoints(
         np.array(points),
         np.array(references, np.int64),
+        seen_table[:, 0].astype(np.int64),
+        seen_table[:, 1].astype(np.int64),
+        seen_table[:, 2:],
         table[:, :2].astype(np.int64),
         table[:, 2],
         table[:, 3],
@@ -336,9 +353,11 @@ def triangulate(geometry: SceneGeometry, views: IntArray, points_virt_px: FloatA
     return point
 
 
-def _cross_diagonals(corners: FloatArray) -> FloatArray:
-    """Return where the diagonals of a square meet, in the mean of what both say."""
-    return np.asarray(corners.mean(axis=0))
+def _cross_diagonals(corners_px: FloatArray) -> FloatArray:
+    """Return where the diagonals of a square meet in an image: its center under perspective."""
+    a, b, c, d = np.column_stack([corners_px, np.ones(4)])
+    meeting = np.cross(np.cross(a, c), np.cross(b, d))
+    return np.asarray(meeting[:2] / meeting[2])
 
 
 # Picked points and the trajectory
@@ -366,6 +385,7 @@ def place_picked(
     """
     points: list[FloatArray] = []
     references: list[int] = []
+    places: list[FloatArray] = []
     for distance in distances:
         view = find_view(distance.frame)
         for pixel in (distance.first_px, distance.second_px):
@@ -381,9 +401,13 @@ def place_picked(
             ray = np.append((ideal - geometry.principal) / geometry.array.focal_px, 1.0)
             points.append(geometry.rotations[view].T @ (z * ray - geometry.translations[view]))
             references.append(view)
+            places.append(xy)
     return ScalePoints(
         np.array(points),
         np.array(references, np.int64),
+        np.arange(len(points), dtype=np.int64),
+        np.array(references, np.int64),
+        np.array(places),
         np.arange(len(points), dtype=np.int64).reshape(-1, 2),
         np.array([distance.length_mm for distance in distances]),
         np.array([distance.sigma_mm for distance in distances]),

@@ -260,7 +260,11 @@ def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any) -> Any:
         refinement = pycolmap.BundleAdjustmentOptions()
         refinement.refine_principal_point = True
         refinement.print_summary = False
-        pycolmap.bundle_adjustment(best, refinement)
+        chosen = pycolmap.BundleAdjustmentConfig()
+        for image_id in best.reg_image_ids():
+            chosen.add_image(image_id)
+        chosen.fix_gauge(pycolmap.BundleAdjustmentGauge.TWO_CAMS_FROM_WORLD)
+        pycolmap.create_default_bundle_adjuster(refinement, chosen, best).solve()
     return best
 
 

@@ -1,0 +1,200 @@
+"""What goes into the covariance beside the observations' own noise."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lifcal.bundle import Layout, Problem, compute_covariance
+from lifcal.bundle.covariance import Covariance, add_scale_error, hold_uncertain
+from lifcal.bundle.linear import Loss
+from lifcal.bundle.problem import BundleState
+from lifcal.camera import PHYSICAL_PARAMETERS
+from tests.bundle import cases
+
+NAMES = ("F", "c_x", "c_y", "alpha", "beta", "inverse_plane_0", "inverse_plane_1")
+
+
+def make_covariance(design):
+    matrix = np.linalg.inv(design.T @ design)
+    return Covariance(NAMES, matrix, (*PHYSICAL_PARAMETERS, *NAMES[5:]), matrix)
+
+
+def test_hold_uncertain_closed_form(rng):
+    """A linear problem: the last two unknowns held at values with an error of their own.
+
+    Least squares of the rest has the noise's covariance, and is moved by the held error times its
+    own slope; both are written down without the whole covariance.
+    """
+    design = rng.normal(size=(40, 7))
+    error = np.array([[0.3, 0.1], [0.1, 0.2]])
+    found = hold_uncertain(make_covariance(design), NAMES[5:], error)
+    kept, held = design[:, :5], design[:, 5:]
+    pseudo = np.linalg.pinv(kept)
+    slope = -pseudo @ held
+    wanted = np.zeros((7, 7))
+    wanted[:5, :5] = np.linalg.inv(kept.T @ kept) + slope @ error @ slope.T
+    wanted[:5, 5:] = slope @ error
+    wanted[5:, :5] = wanted[:5, 5:].T
+    wanted[5:, 5:] = error
+    np.testing.assert_allclose(found.array, wanted, atol=1e-12)
+    np.testing.assert_allclose(found.physical, wanted, atol=1e-12)
+
+
+def test_hold_uncertain_monte_carlo(rng):
+    design = rng.normal(size=(40, 7))
+    root = np.array([[0.5, 0.0], [0.3, 0.2]])
+    found = hold_uncertain(make_covariance(design), NAMES[5:], root @ root.T)
+    draws = 20_000
+    sides = rng.normal(size=(draws, 40))
+    values = rng.normal(size=(draws, 2)) @ root.T
+    solved = (sides - values @ design[:, 5:].T) @ np.linalg.pinv(design[:, :5]).T
+    sampled = np.cov(np.column_stack([solved, values]).T)
+    scale = np.sqrt(np.diag(found.array))
+    # twice the square root of two over the number of draws is 2 %, four of them
+    np.testing.assert_allclose(
+        sampled / np.outer(scale, scale), found.array / np.outer(scale, scale), atol=0.05
+    )
+
+
+def test_hold_exactly_is_to_leave_out(rng):
+    design = rng.normal(size=(40, 7))
+    found = hold_uncertain(make_covariance(design), NAMES[5:], np.zeros((2, 2)))
+    np.testing.assert_allclose(
+        found.array[:5, :5], np.linalg.inv(design[:, :5].T @ design[:, :5]), atol=1e-12
+    )
+    np.testing.assert_allclose(found.array[5:], 0.0, atol=1e-12)
+
+
+@pytest.fixture
+def scene(rng):
+    return cases.small_scene("mini", rng, n_points=120, n_views=8)
+
+
+def test_scale_error_is_that_of_a_scene_of_another_size(scene):
+    """Against the physical parameters of the scaled camera, by central differences."""
+    problem = cases.make_problem(scene, distances=cases.distances_of(scene, [[0, 1], [2, 3]]))
+    before = compute_covariance(Layout(problem), scene.truth, 0.1)
+    relative, size = 0.01, scene.camera.pixel_size_mm
+    after = add_scale_error(before, scene.truth, size, relative)
+    ends = [
+        scene.truth.scaled(1.0 + step).array.to_physical(size).as_vector() for step in (1e-4, -1e-4)
+    ]
+    by_scale = (ends[0] - ends[1]) / 2e-4
+    grown = after.physical[:5, :5] - before.physical[:5, :5]
+    wanted = relative**2 * np.outer(by_scale, by_scale)
+    np.testing.assert_allclose(grown, wanted, atol=1e-6 * wanted.max())
+    np.testing.assert_allclose(after.physical[5:], before.physical[5:], atol=1e-15)
+    beta = before.names.index("beta")
+    grown = after.array - before.array
+    assert grown[beta, beta] == pytest.approx((relative * scene.truth.array.beta_mm) ** 2)
+    grown[beta, beta] = 0.0
+    assert np.abs(grown).max() == 0.0
+
+
+# Clustered
+
+
+def sigmas(problem, state, noise_px, loss="none"):
+    """Return the ratio of clustered to plain sigmas of the intrinsics that are estimated."""
+    layout = Layout(problem)
+    plain = compute_covariance(layout, state, noise_px)
+    clustered = compute_covariance(layout, state, noise_px, clustered=Loss(loss, 2.0, noise_px))
+    before, after = plain.sigmas(), clustered.sigmas()
+    return np.array([after[name] / before[name] for name in plain.names if before[name] > 0.0])
+
+
+def solved(scene, observations):
+    """Return the problem and its solution for other observations of the scene."""
+    from lifcal.bundle import SolverOptions, solve
+
+    problem = Problem(
+        observations,
+        scene.camera.pixel_size_mm,
+        scene.truth,
+        fixed=("k1", "k2"),
+        distances=cases.distances_of(scene, [[0, 1], [2, 3], [4, 5]]),
+    )
+    state = solve(problem, SolverOptions(noise=cases.NOISE_PX))[0]
+    assert isinstance(state, BundleState)
+    return problem, state
+
+
+@pytest.mark.parametrize("loss", ["none", "cauchy"])
+def test_independent_noise_needs_no_factor(scene, loss, rng):
+    observations, _ = scene.noisy(cases.NOISE_PX, rng)
+    problem, state = solved(scene, observations)
+    factors = sigmas(problem, state, cases.NOISE_PX, loss)
+    # 120 points: a factor of the estimate's own noise, and never below 1
+    assert (factors >= 1.0).all()
+    assert np.median(factors) < 1.15
+    assert factors.max() < 1.5
+
+
+def test_errors_that_observations_of_a_point_share_make_sigmas_grow(scene, rng):
+    exact = scene.observations
+    n_views, n_points = len(exact.view_ids), len(exact.point_ids)
+    common = rng.normal(scale=cases.NOISE_PX, size=(n_points, n_views, 2))
+    shared = common[exact.point_indices, exact.view_indices]
+    own = rng.normal(scale=0.2 * cases.NOISE_PX, size=shared.shape)
+    limits = np.array(scene.camera.image_size) - 0.5
+    seen = np.clip(exact.points_raw_px + shared + own, -0.5, limits)
+    problem, state = solved(scene, replace(exact, points_raw_px=seen))
+    factors = sigmas(problem, state, cases.NOISE_PX)
+    # ten micro images or more of each point and view err as one
+    assert np.median(factors) > 1.5
+    assert (factors >= 1.0).all()
+
+
+# Loss
+
+
+@pytest.mark.parametrize("name", ["none", "huber", "cauchy"])
+@pytest.mark.parametrize("scale", [1.0, 2.3])
+def test_weights_are_the_slope_of_the_loss(name, scale, rng):
+    """rho(s) of the squared length, written as the books have it; by central differences."""
+    squares = np.concatenate([rng.uniform(0.01, 30.0, 50), [1e-4, 400.0]])
+
+    def rho(s):
+        if name == "huber":
+            root = np.sqrt(s)
+            return np.where(root <= scale, s, 2.0 * scale * root - scale**2)
+        if name == "cauchy":
+            return scale**2 * np.log1p(s / scale**2)
+        return s
+
+    step = 1e-6
+    numeric = (rho(squares + step) - rho(squares - step)) / (2.0 * step)
+    weights = Loss(name, scale).weights(squares)
+    np.testing.assert_allclose(weights, numeric, atol=1e-7)
+    assert Loss(name, scale).weights(np.zeros(1)) == 1.0
+    if name != "none":
+        assert np.abs(Loss(name, 1.001 * scale).weights(squares) - numeric).max() > 1e-4
+
+
+def test_weights_are_those_of_the_kernels(scene, rng):
+    """The gradient of the solver's cost is made of them."""
+    observations, _ = scene.noisy(3.0 * cases.NOISE_PX, rng)
+    problem = Problem(observations, scene.camera.pixel_size_mm, scene.truth)
+    layout = Layout(problem)
+    loss = Loss("cauchy", 2.0, cases.NOISE_PX)
+    residuals = layout.compute_residuals(scene.truth) / cases.NOISE_PX
+    weights = loss.weights(np.sum(residuals**2, axis=1))
+    rows = layout.compute_rows(scene.truth)[:, :, 3:8] / cases.NOISE_PX
+    wanted = np.einsum("n,nki,nk->i", weights, rows, residuals)
+    costs = []
+    step = 1e-5 * scene.truth.array.as_vector()
+    for axis in range(5):
+        ends = [
+            layout.compute_cost(
+                scene.truth.with_intrinsics(
+                    scene.truth.as_vector()
+                    + sign * np.pad(np.eye(5)[axis] * step, (0, len(problem.names) - 5))
+                ),
+                loss,
+            )
+            for sign in (1, -1)
+        ]
+        costs.append((ends[0] - ends[1]) / (2.0 * step[axis]))
+    ratio = np.array(costs) / wanted
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)

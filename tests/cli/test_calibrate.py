@@ -1,0 +1,139 @@
+"""`lifcal calibrate` as a user meets it, where it ends early; see tests/pipeline for the rest."""
+
+import subprocess
+import sys
+
+import pytest
+
+from lifcal.cli.app import app
+from lifcal.imaging.files import read_image, write_png
+from lifcal.simulate import Simulation, SimulationOptions
+from tests.cli.test_cli import assert_one_line_error, lifcal
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    """Two raws and a white image."""
+    folder = tmp_path_factory.mktemp("calibrate")
+    simulation = Simulation(
+        SimulationOptions(camera="mini", scene="desk", frames=2, rays_per_pixel=2)
+    )
+    write_png(folder / "white.png", simulation.render_white())
+    for index in range(2):
+        write_png(folder / "raw" / f"{index}.png", simulation.render_frame(index).raw)
+    return folder
+
+
+@pytest.fixture
+def here(capsys):
+    """Run lifcal in this process, which has loaded what takes a second to load."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            app(args=[str(word) for word in arguments], prog_name="lifcal")
+        return subprocess.CompletedProcess(arguments, end.value.code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--pixel-size-um", 0.01), "pixel size is 0.01 um, needs 0.5 to 50"),
+        (("--pixel-size-um", 500), "pixel size is 500.0 um"),
+        (("--pixel-size-um", "nan"), "pixel size is nan"),
+        (("--known", "f_L=16.7"), "both f_L and B"),
+        (("--known", "f_L=16.7,B=thick"), "needs f_L=16.748,B=0.376"),
+        (("--known", "16.7"), "needs f_L=16.748,B=0.376"),
+        (("--known", ""), "needs f_L=16.748,B=0.376"),
+        (("--known", "f_L=16.7,B=-1"), "known B is -1"),
+        (("--known", "f_L=16.7,b=1"), "unknown known parameter 'b'"),
+        (("--known", "f_L=16.7,B=0.4", "--marker-size-mm", 40), "leave out markers"),
+        (("--marker-size-mm", 0), "marker_size_mm is 0"),
+        (("--focal-length-mm", -16), "focal length is -16"),
+        (("--trajectory-sigma-mm", 0), "trajectory_sigma_mm is 0"),
+        (("--points", 3), "points >= 50"),
+        (("--matching", "random"), "'random'"),
+        (("--grid", "a.json", "--xml", "b.xml"), "give only one"),
+        (("--bayer", "rgb"), "Bayer pattern"),
+    ],
+)
+def test_wrong_options_are_one_line(recording, here, tmp_path, words, expected):
+    out = tmp_path / "out"
+    raws = recording / "raw"
+    done = here("calibrate", raws, "--pixel-size-um", 17.6, *words, "-o", out)
+    assert_one_line_error(done, expected)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("option", ["--distances", "--marker-distances"])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, "no such file"),
+        ("", "holds no distances"),
+        ("1 2 3\n", "line 1"),
+        ("# fine\n1 2 three 4 5 6 7\n", "line 2"),
+    ],
+)
+def test_a_bad_distances_file_is_one_line(recording, here, tmp_path, option, content, expected):
+    path, out = tmp_path / "distances.txt", tmp_path / "out"
+    if content is not None:
+        path.write_text(content)
+    done = here("calibrate", recording / "raw", "--pixel-size-um", 17.6, option, path, "-o", out)
+    assert_one_line_error(done, "distances.txt: ", expected)
+    assert not out.exists()
+
+
+def test_files_that_are_not_there_or_not_right(recording, here, tmp_path):
+    out = tmp_path / "out"
+    raw, white = recording / "raw" / "0.png", recording / "white.png"
+    write_png(tmp_path / "small.png", read_image(white)[:300])
+    (tmp_path / "empty").mkdir()
+    size = ("--pixel-size-um", 17.6)
+    for words, expected in (
+        ((tmp_path / "no.png",), "no.png: no such file"),
+        ((raw, tmp_path / "no.png"), "no.png: no such file"),
+        ((tmp_path / "empty",), "empty"),
+        ((raw, "--white", tmp_path / "no.png"), "no.png: no such file"),
+        ((raw, "--white", tmp_path / "small.png"), "640 x 300 px, the raws have 640 x 480 px"),
+        ((raw, "--white", raw), "not a white image"),
+        ((raw, "--grid", tmp_path / "no.json"), "no.json: no such file"),
+    ):
+        assert_one_line_error(here("calibrate", *words, *size, "-o", out), expected)
+    assert not out.exists()
+    (tmp_path / "file").write_text("")
+    done = here("calibrate", raw, *size, "-o", tmp_path / "file")
+    assert_one_line_error(done, "is a file")
+
+
+def test_too_few_frames_are_one_line(recording, tmp_path):
+    """In a process of its own: nothing else may be said, by whatever library."""
+    done = lifcal(
+        "calibrate",
+        recording / "raw",
+        *("--pixel-size-um", 17.6, "--white", recording / "white.png", "-o", tmp_path / "out"),
+    )
+    assert_one_line_error(done, "2 usable frames are too few (need 5)")
+    assert not (tmp_path / "out" / "camera.json").exists()
+
+
+def test_usage():
+    assert lifcal("calibrate").returncode == 2
+    assert lifcal("calibrate", "raw", "-o", "out").returncode == 2
+    assert lifcal("calibrate", "raw", "-o", "out", "--pixel-size-um", "big").returncode == 2
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['lifcal', 'calibrate', '--help']\n"
+        "from lifcal.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'scipy', 'numba', 'cv2', 'pycolmap', 'evo'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for word in ("RAWS", "--pixel-size-um", "--marker-size-mm", "--known", "--trajectory", "Scale"):
+        assert word in done.stdout

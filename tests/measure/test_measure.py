@@ -1,0 +1,236 @@
+"""`measure` on micro images whose texture and places are known exactly."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lifcal.errors import InputError
+from lifcal.measure import (
+    MeasureOptions,
+    MeasureStatus,
+    Patches,
+    cut_patches,
+    defocus_terms,
+    measure,
+)
+from tests.measure import cases
+
+SLOPE_SIGMA = 0.05
+EXACT_PX = 2e-3
+"""The texture's coefficients are 0.75 px apart and held together a little: no better than this."""
+
+
+def run(case, options=cases.OPTIONS, **more):
+    return measure(case.images, case.patches, case.grid, case.optics, SLOPE_SIGMA, options, **more)
+
+
+def test_places_are_right(rng):
+    case = cases.make_case(rng)
+    found = run(case)
+    assert (found.status == MeasureStatus.MEASURED).all()
+    errors = case.errors(found.places_px)
+    assert np.abs(errors).max() < EXACT_PX
+    # it had something to do
+    assert np.abs(case.errors(case.images.places_px)).max() > 0.2
+    np.testing.assert_array_equal(found.points_raw_px, found.places_px)
+    assert not found.places_px.flags.writeable
+
+
+def test_no_pixel_locking(rng):
+    """Errors do not depend on where in a pixel a point lies."""
+    case = cases.make_case(rng, n_tracks=10, n_images=40)
+    errors = case.errors(run(case).places_px)
+    angle = 2.0 * np.pi * case.true_px
+    for axis in range(2):
+        design = np.column_stack([np.cos(angle[:, axis]), np.sin(angle[:, axis])])
+        wave = np.linalg.lstsq(design, errors[:, axis], rcond=None)[0]
+        assert np.hypot(*wave) < 2e-4
+    # The checker can fail: the same with images interpolated to whole pixels.
+    locked = errors - 0.02 * np.sin(angle)
+    design = np.column_stack([np.cos(angle[:, 0]), np.sin(angle[:, 0])])
+    assert np.hypot(*np.linalg.lstsq(design, locked[:, 0], rcond=None)[0]) > 0.01
+
+
+def test_sigma_is_that_of_the_errors(rng):
+    case = cases.make_case(rng, n_tracks=12, n_images=50)
+    noise = 0.04
+    noisy = case.with_values(
+        case.patches.values + rng.normal(scale=noise, size=case.patches.values.shape)
+    )
+    found = run(noisy, MeasureOptions())
+    good = found.status == MeasureStatus.MEASURED
+    assert good.mean() > 0.97
+    assert found.track_noises == pytest.approx(np.full(12, noise), rel=0.08)
+    errors = case.errors(found.places_px)[good]
+    roots = np.linalg.cholesky(found.covariances_px2[good])
+    whitened = np.linalg.solve(roots, errors[:, :, None])[:, :, 0]
+    # What the lens model leaves is part of sigma, and is not there: noise must outweigh it.
+    assert np.median(np.sqrt(found.covariances_px2[good, 0, 0])) > 0.05
+    # robust, because a few in a hundred lie on a weak texture
+    spread = 1.4826 * np.median(np.abs(whitened), axis=0)
+    assert (spread > 0.8).all()
+    assert (spread < 1.25).all()
+
+
+@pytest.mark.parametrize("covered", ["a veil", "all"])
+def test_an_image_of_something_else_is_flagged(covered, rng):
+    case = cases.make_case(rng)
+    other = cases.render(case, [cases.make_texture(rng) for _ in case.textures])
+    values = case.patches.values.copy()
+    wrong = np.arange(3, len(values), 24)
+    share = 0.25 if covered == "a veil" else 1.0
+    values[wrong] += share * (other[wrong] - values[wrong])
+    values += rng.normal(scale=0.004, size=values.shape).astype(np.float32)
+    found = run(case.with_values(values), MeasureOptions())
+    assert (found.status[wrong] != MeasureStatus.MEASURED).all()
+    if covered == "a veil":
+        # else it has no place or gain at all
+        assert (found.status[wrong] == MeasureStatus.NO_AGREEMENT).all()
+    assert np.isnan(found.places_px[wrong]).all()
+    rest = np.setdiff1d(np.arange(len(values)), wrong)
+    assert (found.status[rest] == MeasureStatus.MEASURED).mean() > 0.97
+    off = np.linalg.norm(case.errors(found.places_px)[rest], axis=1)
+    assert np.nanmedian(off) < 0.02
+
+
+def test_unknown_pixels_are_left_out(rng):
+    case = cases.make_case(rng)
+    values = case.patches.values.copy()
+    values[rng.random(values.shape) < 0.2] = np.nan
+    found = run(case.with_values(values))
+    assert (found.status == MeasureStatus.MEASURED).all()
+    # fewer pixels hold the texture
+    assert np.abs(case.errors(found.places_px)).max() < 2.0 * EXACT_PX
+    values[5] = np.nan
+    found = run(case.with_values(values))
+    assert found.status[5] == MeasureStatus.TOO_FEW_PIXELS
+    assert np.isnan(found.places_px[5]).all()
+
+
+def test_too_far_from_the_prediction_is_not_the_point(rng):
+    case = cases.make_case(rng, start_px=0.1)
+    places = case.images.places_px.copy()
+    places[7] = case.true_px[7] + [0.9, -0.4]
+    moved = replace(case, images=replace(case.images, places_px=places))
+    found = run(moved)
+    assert found.status[7] == MeasureStatus.MEASURED
+    assert np.abs(case.errors(found.places_px)).max() < EXACT_PX
+    found = run(moved, replace(cases.OPTIONS, most_shift_px=0.6))
+    assert found.status[7] == MeasureStatus.RAN_AWAY
+
+
+@pytest.mark.parametrize("start", [0.0, -0.01])
+def test_slopes_are_found(start, rng):
+    """Surfaces that do not face the reference view, from a start that does or leans away."""
+    case = cases.make_case(rng, n_images=40, slope=0.02)
+    options = replace(cases.OPTIONS, rounds=10)
+    slopes = np.full_like(case.true_slopes, start)
+    found = run(case, options, slopes=slopes)
+    assert (found.status == MeasureStatus.MEASURED).all()
+    # three px of tilt for each unit of slope and px, over 4.5 px: 0.002 is 0.03 px at the rim
+    np.testing.assert_allclose(found.slopes, case.true_slopes, atol=2e-3)
+    assert np.abs(case.errors(found.places_px)).max() < 2.0 * EXACT_PX
+    # A prior that is sure of another slope is believed: the images then do not agree so well.
+    stiff = measure(case.images, case.patches, case.grid, case.optics, 1e-9, options)
+    assert np.abs(stiff.slopes).max() < 1e-3
+    assert np.median(stiff.track_noises) > 3.0 * np.median(found.track_noises)
+    np.testing.assert_array_equal(slopes, start)
+
+
+def common_displacement(case, found, starts):
+    """Mean over each track's images of how far they went along the surface, in px."""
+    slopes = found.slopes[case.images.tracks]
+    affine = case.images.jacobians + case.images.tilts[:, :, None] * slopes[:, None, :]
+    moved = np.linalg.solve(affine, (found.places_px - starts)[:, :, None])[:, :, 0]
+    n = case.images.tracks.max() + 1
+    return np.array([moved[case.images.tracks == track].mean(axis=0) for track in range(n)])
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 15])
+def test_the_origin_does_not_drift(rounds, rng):
+    case = cases.make_case(rng)
+    found = run(case, replace(cases.OPTIONS, rounds=rounds))
+    assert np.abs(common_displacement(case, found, case.images.places_px)).max() < 1e-9
+
+
+def test_an_earlier_measurement_holds_the_origin(rng):
+    """After an adjustment the prediction is another; the point on the surface stays the same."""
+    case = cases.make_case(rng)
+    first = run(case)
+    along = np.array([0.4, -0.25])
+    moved = case.images.places_px + case.affine() @ along
+    again = replace(case, images=replace(case.images, places_px=moved))
+    found = run(again, found_px=first.places_px)
+    np.testing.assert_allclose(found.places_px, first.places_px, atol=1e-3)
+    # without it, the origin is where the new prediction says
+    free = run(again)
+    off = common_displacement(case, free, first.places_px)
+    np.testing.assert_allclose(off, np.broadcast_to(along, off.shape), atol=1e-3)
+    # an image that was not measured starts at its prediction
+    gaps = first.places_px.copy()
+    gaps[::5] = np.nan
+    found = run(again, found_px=gaps)
+    assert (found.status == MeasureStatus.MEASURED).all()
+    assert np.abs(case.errors(found.places_px)).max() < EXACT_PX
+
+
+def test_tracks_do_not_touch_each_other(rng):
+    case = cases.make_case(rng)
+    whole = run(case)
+    part = case.images.tracks == 4
+    images = case.images.select(part)
+    alone = measure(
+        images,
+        Patches(case.patches.corners_px[part], case.patches.values[part]),
+        case.grid,
+        case.optics,
+        SLOPE_SIGMA,
+        cases.OPTIONS,
+    )
+    np.testing.assert_array_equal(alone.places_px, whole.places_px[part])
+    assert alone.slopes.shape == (1, 2)
+
+
+def test_cut_patches(rng):
+    image = rng.uniform(size=(50, 60)).astype(np.float32)
+    image[20, 30] = np.nan
+    places = np.array([[30.4, 20.4], [0.2, 49.0], [-40.0, 10.0]])
+    options = MeasureOptions(window_px=2.0)
+    patches = cut_patches(image, places, options)
+    side = options.patch_side
+    assert patches.values.shape == (3, side, side)
+    for k in range(3):
+        for j in range(side):
+            for i in range(side):
+                x, y = patches.corners_px[k] + (i, j)
+                value = patches.values[k, j, i]
+                if 0 <= x < 60 and 0 <= y < 50:
+                    np.testing.assert_array_equal(value, image[y, x])
+                else:
+                    assert np.isnan(value)
+    np.testing.assert_array_equal(patches.corners_px[0] + side // 2, [30, 20])
+    assert np.isnan(patches.values[2]).all()
+
+
+def test_defocus_terms(rng):
+    case = cases.make_case(rng, n_tracks=2, n_images=5)
+    bends, blurs = defocus_terms(case.images, case.optics)
+    np.testing.assert_array_equal(bends, 0.0)
+    np.testing.assert_array_equal(blurs, 0.0)
+    sharp = replace(case.optics, focal_rhos=np.array([0.4]))
+    bends, blurs = defocus_terms(case.images, sharp)
+    np.testing.assert_allclose(bends, (0.4 - 0.3) / 0.4)
+    np.testing.assert_allclose(blurs, 6.0 * (0.4 - 0.3))
+
+
+def test_refused(rng):
+    case = cases.make_case(rng, n_tracks=2, n_images=5)
+    with pytest.raises(InputError, match="9 patches for 10"):
+        run(replace(case, patches=Patches(case.patches.corners_px[:9], case.patches.values[:9])))
+    with pytest.raises(InputError, match="sorted by track"):
+        run(replace(case, images=case.images.select(np.arange(10)[::-1])))
+    with pytest.raises(InputError, match="window_px"):
+        MeasureOptions(window_px=1.0)
+    with pytest.raises(InputError, match="rounds"):
+        MeasureOptions(rounds=0)

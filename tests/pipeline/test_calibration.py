@@ -1,0 +1,275 @@
+"""From raw frames to a camera, on one small simulated recording."""
+
+import json
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from lifcal.bundle import read_observations
+from lifcal.camera import read_camera
+from lifcal.cli.app import app
+from lifcal.errors import DataError, EstimationError, InputError
+from lifcal.geometry import read_tum
+from lifcal.imaging.frames import open_frames
+from lifcal.pipeline.calibration import FILES, CalibrateOptions, calibrate_frames
+from lifcal.pipeline.listener import Listener
+from lifcal.pipeline.scale import PickedDistance, ScaleOptions
+from lifcal.simulate import Simulation, SimulationOptions
+from lifcal.simulate.sequence import write_sequence
+
+FRAMES = 12
+POINTS = 200
+MARKERS = ScaleOptions(marker_size_mm=40.0)
+
+
+class Recording:
+    """Raws and white image, and the camera that took them."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.simulation = Simulation(
+            SimulationOptions(camera="mini", scene="desk", frames=FRAMES, rays_per_pixel=8)
+        )
+        write_sequence(folder, self.simulation)
+        self.camera = self.simulation.optics.camera
+        self.sources = {"grid": None, "white": folder / "white.png", "xml": None}
+
+    def options(self, scale=MARKERS, **more):
+        size = 1000.0 * self.camera.pixel_size_mm
+        return CalibrateOptions(size, scale=scale, points=POINTS, **more)
+
+    def calibrate(self, out, scale=MARKERS, listener=None, **more):
+        frames = open_frames([str(self.folder / "raw")])
+        return calibrate_frames(frames, out, self.options(scale, **more), self.sources, listener)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    return Recording(tmp_path_factory.mktemp("recording"))
+
+
+@pytest.fixture(scope="module")
+def found(recording, tmp_path_factory):
+    return recording.calibrate(tmp_path_factory.mktemp("calibration") / "out")
+
+
+@pytest.fixture
+def focused(found, tmp_path):
+    """The folder as it was when all frames were focused."""
+    out = tmp_path / "out"
+    shutil.copytree(found.folder, out)
+    for name in FILES:
+        (out / name).unlink()
+    shutil.rmtree(out / "cache")
+    return out
+
+
+@pytest.fixture
+def tracked(found, focused):
+    """The folder as it was when the poses were found."""
+    shutil.copytree(found.folder / "cache", focused / "cache")
+    return focused
+
+
+def true_values(camera):
+    names = ("f_L", "b_L0", "B", "c_x", "c_y")
+    values = dict(zip(names, camera.parameters.as_vector().tolist(), strict=True))
+    values["F"] = camera.array.focal_px
+    return values
+
+
+def test_the_camera_is_right(recording, found):
+    entries, true = found.summary["parameters"], true_values(recording.camera)
+    assert entries["F"]["value"] == pytest.approx(true["F"], rel=0.01)
+    assert entries["B"]["value"] == pytest.approx(true["B"], rel=0.05)
+    for name, value in true.items():
+        sigma = entries[name]["sigma"]
+        assert 0.0 < abs(entries[name]["value"] - value) < 5.0 * sigma, name
+    # Sigmas worth the name: twelve frames of this size know F to some per mille.
+    assert 5e-4 < entries["F"]["sigma"] / true["F"] < 0.01
+    assert found.summary["verdict"]["level"] == "good"
+    assert found.summary["scale_source"] == "markers"
+    assert found.summary["n_registered"] == FRAMES
+    assert 0.05 < found.summary["rms_px"] < 0.3
+    assert found.problems == ()
+
+
+def test_all_files_are_there(recording, found):
+    for name in FILES:
+        assert (found.folder / name).stat().st_size > 0, name
+    camera = read_camera(found.folder / "camera.json")
+    np.testing.assert_allclose(
+        camera.parameters.as_vector(), found.camera.parameters.as_vector(), rtol=1e-12
+    )
+    assert camera.scale_source == "markers"
+    assert json.loads((found.folder / "summary.json").read_text()) == json.loads(
+        json.dumps(found.summary)
+    )
+    assert len(read_tum(found.folder / "poses.txt").timestamps) == FRAMES
+    observations = read_observations(found.folder / "observations.csv")
+    assert len(observations) == found.summary["n_observations"]
+    assert found.verdict in (found.folder / "report.html").read_text()
+    header = (found.folder / "cameras.ply").read_text().split("end_header")[0]
+    assert f"element vertex {5 * FRAMES}" in header
+    assert "Calibration(f_L" in repr(found)
+    assert "<table>" in found._repr_html_()
+    assert not list(found.folder.rglob(".*"))
+
+
+def test_the_path_is_the_true_one(recording, found):
+    """Metric: the distances between camera positions, all pairs, without any alignment."""
+    true = recording.simulation.trajectory.positions_world_mm()
+    places = read_tum(found.folder / "poses.txt").positions_world_mm()
+    i, j = np.triu_indices(FRAMES, 1)
+    ours, theirs = (np.linalg.norm(p[i] - p[j], axis=1) for p in (places, true))
+    far = theirs > 50.0
+    # Sizes as F, f_L and so on: some per mille, plus the noise of a pose.
+    assert np.median(ours[far] / theirs[far]) == pytest.approx(1.0, abs=0.01)
+    assert np.abs(ours - theirs).max() < 0.05 * theirs.max()
+
+
+def test_the_same_again_returns_at_once(recording, found):
+    before = {path: path.stat().st_mtime_ns for path in found.folder.rglob("*") if path.is_file()}
+    said = []
+
+    class Loud(Listener):
+        @contextmanager
+        def steps(self, text, total):
+            said.append(text)
+            yield lambda _: None
+
+    again = recording.calibrate(found.folder, listener=Loud())
+    assert again.adjustment is None
+    assert dict(again.summary) == json.loads(json.dumps(found.summary))
+    np.testing.assert_array_equal(
+        again.camera.parameters.as_vector(),
+        read_camera(found.folder / "camera.json").parameters.as_vector(),
+    )
+    assert not any("measuring" in text or "features" in text for text in said), said
+    after = {path: path.stat().st_mtime_ns for path in found.folder.rglob("*") if path.is_file()}
+    changed = {path.name for path in before if before[path] != after[path]}
+    assert changed <= {"focus.json"}
+    assert set(after) == set(before)
+
+
+class Interrupted(Listener):
+    """Someone presses Ctrl-C when something begins."""
+
+    def __init__(self, word):
+        self.word = word
+
+    def hear(self, text):
+        if self.word in text:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def steps(self, text, total):
+        self.hear(text)
+        yield lambda _: None
+
+    @contextmanager
+    def status(self, text):
+        self.hear(text)
+        yield
+
+
+def test_an_interrupted_run_goes_on(recording, found, focused):
+    before = {path: path.stat().st_mtime_ns for path in focused.rglob("*.tiff")}
+    for word, kept in (("finding features", False), ("choosing micro images", True)):
+        with pytest.raises(KeyboardInterrupt):
+            recording.calibrate(focused, listener=Interrupted(word))
+        assert not any((focused / name).exists() for name in FILES)
+        # poses are kept once they are found
+        assert (focused / "cache" / "sfm.npz").exists() == kept
+    again = recording.calibrate(focused)
+    assert {path: path.stat().st_mtime_ns for path in focused.rglob("*.tiff")} == before
+    for name, entry in found.summary["parameters"].items():
+        other = again.summary["parameters"][name]["value"]
+        # The order in which COLMAP's threads finish chooses other points, within their noise.
+        assert abs(other - entry["value"]) <= 1.5 * entry["sigma"] + 1e-12, name
+
+
+def test_from_the_same_poses_the_numbers_are_the_same(recording, found, tracked):
+    again = recording.calibrate(tracked)
+    for name in ("camera.json", "poses.txt", "points.ply", "observations.csv"):
+        assert (tracked / name).read_bytes() == (found.folder / name).read_bytes(), name
+    for name, entry in found.summary["parameters"].items():
+        assert again.summary["parameters"][name] == entry
+
+
+def test_without_a_scale(recording, tracked):
+    free = recording.calibrate(tracked, ScaleOptions())
+    assert free.summary["scale_source"] is None
+    assert free.summary["verdict"]["level"] != "good"
+    assert read_camera(tracked / "camera.json").scale_source is None
+    assert any("no scale was given" in note for note in free.summary["notes"])
+    # what needs no scale is as good as with one
+    assert free.camera.array.focal_px == pytest.approx(recording.camera.array.focal_px, rel=0.01)
+
+
+def test_what_cannot_be_done_is_said(recording, tracked, capsys):
+    """Each ends when poses are known, and leaves no result that could be taken for one."""
+    wrong = ScaleOptions(marker_size_mm=40.0, dictionary="DICT_4X4_50")
+    with pytest.raises(DataError, match="give --dictionary DICT_6X6_250"):
+        recording.calibrate(tracked, wrong)
+    missing = PickedDistance("nosuch", (10.0, 10.0), (50.0, 50.0), 30.0, 0.1)
+    with pytest.raises(DataError, match="frame nosuch of the distances"):
+        recording.calibrate(tracked, ScaleOptions(distances=(missing,)))
+    both = ScaleOptions(marker_size_mm=40.0, distances=(missing,))
+    with pytest.raises(InputError, match="markers or picked distances, not both"):
+        recording.calibrate(tracked, both)
+    none = ScaleOptions(trajectory=tracked / "none.txt")
+    with pytest.raises(DataError, match=r"none\.txt: no such file"):
+        recording.calibrate(tracked, none)
+    # as a user meets it
+    with pytest.raises(SystemExit) as end:
+        app(
+            args=[
+                "calibrate",
+                str(recording.folder / "raw"),
+                *("--pixel-size-um", str(1000.0 * recording.camera.pixel_size_mm)),
+                *("--white", str(recording.sources["white"]), "--points", str(POINTS)),
+                *("--marker-size-mm", "40", "--dictionary", "DICT_4X4_50"),
+                *("-o", str(tracked)),
+            ],
+            prog_name="lifcal",
+        )
+    assert end.value.code == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if "lifcal: error" in line]
+    assert len(errors) == 1
+    assert "DICT_6X6_250" in errors[0]
+    assert not any((tracked / name).exists() for name in FILES)
+
+
+def test_another_nominal_focal_length_is_noticed(recording, tracked, found):
+    # with it the poses are found anew, from another start
+    with pytest.raises(EstimationError, match="far from the nominal 30 mm.*pixel size"):
+        recording.calibrate(tracked, focal_length_mm=30.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"pixel_size_um": 0.01}, "pixel size is 0.01 um, needs 0.5 to 50"),
+        ({"pixel_size_um": 500.0}, "pixel size is 500.0 um"),
+        ({"pixel_size_um": float("nan")}, "pixel size is nan"),
+        ({"focal_length_mm": 0.0}, "focal length is 0.0"),
+        ({"focal_length_mm": float("nan")}, "focal length is nan"),
+        ({"points": 49}, "points >= 50"),
+        ({"views": 1}, "views >= 2"),
+        ({"rounds": 0}, "rounds >= 1"),
+    ],
+)
+def test_options_are_checked(options, words):
+    with pytest.raises(InputError, match=words):
+        CalibrateOptions(**{"pixel_size_um": 5.5, **options})
+
+
+def test_options_as_json(tmp_path):
+    options = CalibrateOptions(5.5, scale=ScaleOptions(trajectory=tmp_path / "poses.txt"))
+    content = options.as_dict()
+    assert json.loads(json.dumps(content)) == content
+    assert content["scale"]["trajectory"] == str(tmp_path / "poses.txt")
+    assert options.pixel_size_mm == pytest.approx(0.0055)

@@ -1,0 +1,307 @@
+"""Where millimetres come from: files, markers, picked points, trajectories."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from lifcal.camera import BrownDistortion, PinholeArray
+from lifcal.errors import ConfigError, DataError, InputError
+from lifcal.geometry import RigidTransform, Trajectory, write_tum
+from lifcal.imaging.files import write_png
+from lifcal.imaging.markers import Marker, draw_marker
+from lifcal.measure import SceneGeometry
+from lifcal.pipeline.listener import Listener
+from lifcal.pipeline.scale import (
+    PickedDistance,
+    ScaleOptions,
+    find_markers,
+    place_markers,
+    place_picked,
+    read_marker_distances,
+    read_picked_distances,
+    read_positions,
+    triangulate,
+)
+
+ARRAY = PinholeArray(1000.0, 320.0, 240.0, 0.5, 2000.0)
+SCALE = 0.5
+
+
+# Files
+
+
+def test_marker_distances(tmp_path):
+    path = tmp_path / "distances.txt"
+    path.write_text("﻿# id1 id2 mm sigma\n\n3 14 250.5 0.1  # measured twice\n1,2,40,0.05\n")
+    assert read_marker_distances(path) == ((3, 14, 250.5, 0.1), (1, 2, 40.0, 0.05))
+
+
+def test_picked_distances(tmp_path):
+    path = tmp_path / "picked.txt"
+    path.write_text(
+        "# frame x1 y1 x2 y2 mm sigma\nshot_7 10.5 20 30 40.25 123 0.5\n12 1 2 3 4 5 6\n"
+    )
+    assert read_picked_distances(path) == (
+        PickedDistance("shot_7", (10.5, 20.0), (30.0, 40.25), 123.0, 0.5),
+        PickedDistance("12", (1.0, 2.0), (3.0, 4.0), 5.0, 6.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("read", "line", "words"),
+    [
+        (read_marker_distances, "1 2 40", "line 2: needs 'id1 id2 mm sigma', found '1 2 40'"),
+        (read_marker_distances, "1 2 40 0.1 7", "line 2"),
+        (read_marker_distances, "1.5 2 40 0.1", "line 2"),
+        (read_marker_distances, "1 2 forty 0.1", "line 2"),
+        (read_marker_distances, "1 2 -40 0.1", "needs positive"),
+        (read_marker_distances, "1 2 40 0", "needs positive"),
+        (read_marker_distances, "1 2 nan 0.1", "needs positive"),
+        (read_marker_distances, "1 2 40 inf", "needs positive"),
+        (read_picked_distances, "a 1 2 3 4 5", "line 2: needs 'frame x1 y1 x2 y2 mm sigma'"),
+        (read_picked_distances, "a 1 2 3 4 5 6 7", "line 2"),
+        (read_picked_distances, "a 1 2 3 four 5 6", "line 2"),
+        (read_picked_distances, "a 1 2 3 4 -5 6", "needs positive"),
+        (read_picked_distances, "a 1 2 3 4 5 nan", "needs positive"),
+    ],
+)
+def test_a_bad_line_is_named(read, line, words, tmp_path):
+    path = tmp_path / "distances.txt"
+    path.write_text(f"# comment\n{line}\n")
+    with pytest.raises(DataError, match=r"distances\.txt: ") as caught:
+        read(path)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("read", [read_marker_distances, read_picked_distances])
+def test_no_distances(read, tmp_path):
+    (tmp_path / "empty.txt").write_text("# nothing yet\n\n")
+    with pytest.raises(DataError, match="holds no distances"):
+        read(tmp_path / "empty.txt")
+    with pytest.raises(DataError, match="no such file"):
+        read(tmp_path / "none.txt")
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    with pytest.raises(DataError, match=r"line [123]"):
+        read(tmp_path / "binary")
+
+
+def test_positions(tmp_path, rng):
+    poses = [
+        RigidTransform.from_rotation_vector(rng.normal(size=3), rng.normal(scale=100.0, size=3))
+        for _ in range(10)
+    ]
+    path = tmp_path / "poses.txt"
+    write_tum(path, Trajectory.from_poses(poses))
+    found = read_positions(path, np.array([2, 5, 9, 14]), 0.7)
+    np.testing.assert_array_equal(found.view_ids, [2, 5, 9])
+    wanted = [poses[index].translation_mm for index in (2, 5, 9)]
+    np.testing.assert_allclose(found.positions_world_mm, wanted, atol=1e-6)
+    np.testing.assert_array_equal(found.sigmas_mm, 0.7)
+    with pytest.raises(DataError, match="position of 2 registered frames \\(need 3\\)"):
+        read_positions(path, np.array([2, 5, 14, 15]), 0.7)
+    path.write_text("0 1 2 3\n")
+    with pytest.raises(DataError, match="line 1"):
+        read_positions(path, np.arange(3), 0.7)
+
+
+@pytest.mark.xfail(raises=ValueError, strict=False, reason="the minimum of no timestamps")
+def test_positions_in_an_empty_file(tmp_path):
+    (tmp_path / "poses.txt").write_text("# nothing\n")
+    with pytest.raises(DataError, match=r"0 registered frames|no poses"):
+        read_positions(tmp_path / "poses.txt", np.arange(5), 1.0)
+
+
+# Geometry
+
+
+@pytest.fixture
+def geometry(rng):
+    """Six views of what lies 800 mm ahead, from within 150 mm."""
+    rotations = Rotation.from_rotvec(rng.normal(scale=0.08, size=(6, 3))).as_matrix()
+    places = rng.uniform(-150.0, 150.0, (6, 3)) * [1.0, 1.0, 0.5]
+    return SceneGeometry(
+        ARRAY,
+        BrownDistortion(k0=3e-8, p0=1e-7),
+        rotations,
+        -np.einsum("nij,nj->ni", rotations, places),
+        np.zeros((0, 3)),
+    )
+
+
+def see(geometry, points, views):
+    """Where virtual images of views show one point each."""
+    where = replace(geometry, points_world=np.atleast_2d(points))
+    cam = where.cam_points(np.arange(len(where.points_world)), np.asarray(views))
+    return where.virtual_points(cam)[0]
+
+
+def square(center, side, rng):
+    turn = Rotation.from_rotvec(rng.normal(scale=0.4, size=3)).as_matrix()
+    corners = side / 2 * np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
+    return np.asarray(center) + corners @ turn.T
+
+
+def sight(geometry, markers, views):
+    """Detections of markers {id: corners} in the focused images of views."""
+    return {
+        view: [
+            Marker(marker_id, (see(geometry, corners, [view] * 4) + 0.5) * SCALE - 0.5)
+            for marker_id, corners in markers.items()
+        ]
+        for view in views
+    }
+
+
+def test_triangulate_is_exact(geometry, rng):
+    for _ in range(10):
+        point = np.array([*rng.uniform(-150.0, 150.0, 2), rng.uniform(600.0, 1000.0)])
+        views = np.sort(rng.choice(6, 3, replace=False))
+        xy = see(geometry, [point] * 3, views)
+        found = triangulate(geometry, views, xy)
+        # the inverse of the distortion is iterated
+        np.testing.assert_allclose(found, point, atol=1e-5)
+
+
+def test_markers_are_placed_exactly(geometry, rng):
+    markers = {
+        4: square((-60.0, 20.0, 800.0), 40.0, rng),
+        9: square((80.0, -30.0, 700.0), 40.0, rng),
+    }
+    seen = sight(geometry, markers, range(6))
+    options = ScaleOptions(marker_size_mm=40.0, marker_distances=((4, 9, 170.0, 0.3),))
+    found = place_markers(geometry, seen, SCALE, options)
+    wanted = np.vstack([*markers.values(), *(corners.mean(axis=0) for corners in markers.values())])
+    np.testing.assert_allclose(found.points_world, wanted, atol=1e-4)
+    np.testing.assert_array_equal(
+        found.pairs,
+        [[0, 1], [1, 2], [2, 3], [3, 0], [4, 5], [5, 6], [6, 7], [7, 4], [8, 9]],
+    )
+    assert found.lengths_mm.tolist() == [40.0] * 8 + [170.0]
+    # 0.2 % of a side, as people print
+    assert found.sigmas_mm == pytest.approx([0.08] * 8 + [0.3])
+    assert found.notes == ()
+    assert found.source == "markers"
+    assert set(found.references.tolist()) == {3}
+    distances = found.distances(100)
+    np.testing.assert_array_equal(distances.point_ids, found.pairs + 100)
+    given = place_markers(
+        geometry, seen, SCALE, ScaleOptions(marker_size_mm=40.0, marker_sigma_mm=0.5)
+    )
+    assert set(given.sigmas_mm.tolist()) == {0.5}
+
+
+def test_a_wrong_sighting_is_left_out(geometry, rng):
+    corners = square((10.0, 20.0, 800.0), 40.0, rng)
+    seen = sight(geometry, {7: corners}, range(6))
+    wrong = seen[4][0]
+    seen[4] = [Marker(7, wrong.corners_px + np.array([25.0, -10.0]))]
+    found = place_markers(geometry, seen, SCALE, ScaleOptions(marker_size_mm=40.0))
+    np.testing.assert_allclose(found.points_world, corners, atol=1e-4)
+    assert 4 not in found.references
+    assert len(found.notes) == 1
+    assert "rests on one marker (7)" in found.notes[0]
+
+
+def test_corners_in_another_order_are_a_wrong_sighting(geometry, rng):
+    corners = square((10.0, 20.0, 800.0), 40.0, rng)
+    seen = sight(geometry, {7: corners}, range(6))
+    seen[1] = [Marker(7, np.roll(seen[1][0].corners_px, 1, axis=0))]
+    found = place_markers(geometry, seen, SCALE, ScaleOptions(marker_size_mm=40.0))
+    np.testing.assert_allclose(found.points_world, corners, atol=1e-4)
+
+
+def test_markers_that_are_missing(geometry, rng):
+    markers = {i: square((60.0 * i, 0.0, 800.0), 40.0, rng) for i in (0, 1)}
+    seen = sight(geometry, markers, range(6))
+    known = ((0, 1, 60.0, 0.1), (0, 5, 300.0, 0.1))
+    found = place_markers(geometry, seen, SCALE, ScaleOptions(marker_distances=known))
+    # no sides: the centers only
+    assert len(found.points_world) == 2
+    assert found.lengths_mm.tolist() == [60.0]
+    assert found.notes == ("marker 5 of the distances was not found: left out",)
+    with pytest.raises(DataError, match=r"none of the marker distances.*\[0, 1\]"):
+        place_markers(geometry, seen, SCALE, ScaleOptions(marker_distances=known[1:]))
+    once = {2: seen[2], 3: []}
+    with pytest.raises(DataError, match=r"markers \[0, 1\] were found, but none in 2 views"):
+        place_markers(geometry, once, SCALE, ScaleOptions(marker_size_mm=40.0))
+
+
+def test_picked_points(geometry, rng):
+    ends = np.array([[-50.0, 10.0, 780.0], [70.0, -20.0, 900.0]])
+    where = replace(geometry, points_world=ends)
+    cam = where.cam_points(np.arange(2), np.full(2, 3))
+    xy, u = where.virtual_points(cam)
+    pixels = (xy + 0.5) * SCALE - 0.5
+    asked = []
+
+    def sample_u(view, place):
+        asked.append(view)
+        return float(u[np.argmin(np.linalg.norm(xy - place, axis=1))])
+
+    picked = PickedDistance("c", tuple(pixels[0]), tuple(pixels[1]), 130.0, 0.5)
+    found = place_picked(geometry, [picked], {"c": 3}.__getitem__, sample_u, SCALE)
+    np.testing.assert_allclose(found.points_world, ends, atol=1e-5)
+    assert asked == [3, 3]
+    np.testing.assert_array_equal(found.references, [3, 3])
+    np.testing.assert_array_equal(found.pairs, [[0, 1]])
+    assert (found.lengths_mm[0], found.sigmas_mm[0], found.source) == (130.0, 0.5, "distances")
+    for unknown in (np.nan, 0.1):
+        with pytest.raises(DataError, match="of frame c has no known depth"):
+            place_picked(geometry, [picked], {"c": 3}.__getitem__, lambda *_, u=unknown: u, SCALE)
+
+
+# Markers in pictures
+
+
+def write_picture(path, code):
+    image = np.full((160, 200), 220, np.uint8)
+    image[40:120, 60:140] = code
+    write_png(path, image)
+    return path
+
+
+def test_find_markers(tmp_path):
+    blank = tmp_path / "blank.png"
+    write_png(blank, np.full((160, 200), 200, np.uint8))
+    paths = [write_picture(tmp_path / "a.png", draw_marker(17, 10)), blank]
+    found = find_markers(paths, ScaleOptions(marker_size_mm=40.0), Listener())
+    assert [[marker.id for marker in image] for image in found] == [[17], []]
+    other = ScaleOptions(marker_size_mm=40.0, dictionary="DICT_4X4_50")
+    with pytest.raises(DataError, match="give --dictionary DICT_6X6_250"):
+        find_markers(paths[:1], other, Listener())
+    with pytest.raises(DataError, match="no marker of DICT_6X6_250 in any of 1 focused images"):
+        find_markers([blank], ScaleOptions(marker_size_mm=40.0), Listener())
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"marker_size_mm": 0.0}, InputError, "marker_size_mm is 0.0"),
+        ({"marker_size_mm": float("nan")}, InputError, "marker_size_mm is nan"),
+        ({"marker_sigma_mm": -1.0}, InputError, "marker_sigma_mm"),
+        ({"trajectory_sigma_mm": 0.0}, InputError, "trajectory_sigma_mm"),
+        ({"known": {"f_L": 16.0}}, InputError, "both f_L and B"),
+        ({"known": {"f_L": 16.0, "b": 1.0}}, ConfigError, "'b'"),
+        ({"known": {"f_L": 16.0, "B": -1.0}}, InputError, "known B is -1.0"),
+        (
+            {"known": {"f_L": 16.0, "B": 0.4}, "marker_size_mm": 40.0},
+            InputError,
+            "leave out markers",
+        ),
+    ],
+)
+def test_options_are_checked(options, kind, words):
+    with pytest.raises(kind, match=words):
+        ScaleOptions(**options)
+
+
+def test_uses_markers():
+    assert not ScaleOptions().uses_markers
+    assert ScaleOptions(marker_size_mm=40.0).uses_markers
+    assert ScaleOptions(marker_distances=((1, 2, 3.0, 0.1),)).uses_markers

@@ -1,0 +1,170 @@
+"""Poses from true pinhole views of a simulated desk."""
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from lifcal.errors import ConfigError, EstimationError, InputError
+from lifcal.sfm import SfmOptions, reconstruct
+from lifcal.simulate import Simulation, SimulationOptions
+
+FRAMES = 9
+SCALE = 0.75
+"""Of the views relative to the raw."""
+
+
+class Recording:
+    def __init__(self):
+        simulation = Simulation(
+            SimulationOptions(
+                camera="mini", scene="desk", frames=FRAMES, rays_per_pixel=1, pinhole_scale=SCALE
+            )
+        )
+        views = [simulation.render_frame(index).view for index in range(FRAMES)]
+        # the eye of a camera sees more in the dark than linear values show
+        self.images = [
+            np.rint(255.0 * np.clip(view.color.mean(axis=-1), 0.0, 1.0) ** 0.5).astype(np.uint8)
+            for view in views
+        ]
+        self.focal_px = views[0].focal_px / SCALE
+        self.principal_px = (views[0].principal_point_px + 0.5) / SCALE - 0.5
+        self.trajectory = simulation.trajectory
+        self.cam_from_world = [pose.inverse() for pose in simulation.trajectory.world_from_cam]
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return Recording()
+
+
+@pytest.fixture(scope="module")
+def model(recording):
+    return reconstruct(recording.images, None, SCALE)
+
+
+def similarity(source, target):
+    """Return (scale, rotation, shift) that takes points nearest to others (Umeyama)."""
+    a, b = source - source.mean(axis=0), target - target.mean(axis=0)
+    u, s, vt = np.linalg.svd(b.T @ a)
+    sign = np.diag([1.0, 1.0, np.sign(np.linalg.det(u @ vt))])
+    rotation = u @ sign @ vt
+    scale = float(np.trace(np.diag(s) @ sign) / np.sum(a**2))
+    return scale, rotation, target.mean(axis=0) - scale * rotation @ source.mean(axis=0)
+
+
+def test_every_frame_is_registered(model, recording):
+    assert model.registered.all()
+    assert model.mean_error_px < 1.0
+    assert len(model.points_sfm) > 200
+    # every point in two views or more, sorted by point and view
+    assert np.bincount(model.point_indices).min() >= 2
+    order = np.lexsort((model.view_indices, model.point_indices))
+    np.testing.assert_array_equal(order, np.arange(len(order)))
+
+
+def test_focal_length_and_principal_point(model, recording):
+    assert model.focal_px == pytest.approx(recording.focal_px, rel=0.01)
+    # weak from nine views
+    np.testing.assert_allclose(model.principal_px, recording.principal_px, atol=10.0)
+    # a true pinhole view has no distortion: less than a pixel in the corner
+    corner = np.array([[0.0, 0.0]])
+    assert np.abs(model.distortion.distort(corner, model.principal_px) - corner).max() < 2.0
+
+
+def test_poses(model, recording):
+    found = np.array([-pose.rotation.T @ pose.translation_mm for pose in model.cam_from_sfm])
+    true = recording.trajectory.positions_world_mm()
+    scale, turn, shift = similarity(found, true)
+    aligned = scale * found @ turn.T + shift
+    length = recording.trajectory.length_mm()
+    assert np.linalg.norm(aligned - true, axis=1).max() < 0.01 * length
+    for pose, wanted in zip(model.cam_from_sfm, recording.cam_from_world, strict=True):
+        off = Rotation.from_matrix(pose.rotation @ turn.T @ wanted.rotation.T).magnitude()
+        assert off < np.deg2rad(1.0)
+    # the checker can fail: two views swapped
+    swapped = true[[1, 0, *range(2, FRAMES)]]
+    scale, turn, shift = similarity(found, swapped)
+    off = np.linalg.norm(scale * found @ turn.T + shift - swapped, axis=1)
+    assert off.max() > 0.01 * length
+
+
+def test_points_are_where_the_tracks_are(model):
+    """The half pixel and the scale: points project to where they were found, in raw pixels."""
+    poses = [(pose.rotation, pose.translation_mm) for pose in model.cam_from_sfm]
+    misses = []
+    for point, view, xy in zip(
+        model.point_indices, model.view_indices, model.points_virt_px, strict=True
+    ):
+        rotation, shift = poses[view]
+        x, y, z = rotation @ model.points_sfm[point] + shift
+        ideal = model.principal_px + model.focal_px * np.array([x, y]) / z
+        misses.append(model.distortion.distort(ideal[None], model.principal_px)[0] - xy)
+    misses = np.array(misses)
+    assert np.abs(np.median(misses, axis=0)).max() < 0.02
+    # COLMAP's figure is that of before the last adjustment
+    assert np.mean(np.linalg.norm(misses, axis=1)) == pytest.approx(
+        model.mean_error_px / SCALE, rel=0.1
+    )
+
+
+def test_the_same_seed_gives_the_same_model(model, recording):
+    """But for the order in which COLMAP's threads finish: a few features more or less."""
+    again = reconstruct(recording.images, None, SCALE)
+    assert again.focal_px == pytest.approx(model.focal_px, rel=5e-3)
+    assert len(again.points_sfm) == pytest.approx(len(model.points_sfm), rel=0.05)
+    np.testing.assert_array_equal(again.registered, model.registered)
+
+
+def test_masks_are_respected(recording):
+    """No feature where an image is not valid, however much texture there is."""
+    rows, cols = recording.images[0].shape
+    mask = np.ones((rows, cols), np.bool_)
+    mask[:, : cols // 3] = False
+    stages = []
+    found = reconstruct(
+        recording.images,
+        [mask] * FRAMES,
+        SCALE,
+        focal_px=1.1 * recording.focal_px,
+        on_stage=stages.append,
+    )
+    limit = (cols // 3) / SCALE - 1.0
+    assert (found.points_virt_px[:, 0] > limit).all()
+    assert stages == ["features", "matching", "mapping"]
+    assert found.focal_px == pytest.approx(recording.focal_px, rel=0.02)
+
+
+def test_the_mask_could_matter(model, recording):
+    limit = (recording.images[0].shape[1] // 3) / SCALE - 1.0
+    assert (model.points_virt_px[:, 0] < limit).mean() > 0.1
+
+
+def test_too_few_frames(recording):
+    with pytest.raises(EstimationError, match=r"4 usable frames are too few \(need 5\)") as caught:
+        reconstruct(recording.images[:4], None, SCALE)
+    assert caught.value.stage == "sfm"
+    assert caught.value.evidence == {"frames": 4}
+
+
+def test_frames_of_nothing(rng):
+    """Without texture, nothing matches, and the message has the counts."""
+    flat = [np.full((240, 320), 90 + index, np.uint8) for index in range(6)]
+    with pytest.raises(EstimationError, match="only 0 of 6 focused images") as caught:
+        reconstruct(flat, None, 0.5)
+    assert "0 pairs" in str(caught.value)
+    assert caught.value.evidence == {"frames": 6, "registered": 0}
+
+
+def test_frames_of_other_places(recording, rng):
+    """Two views of the desk among pictures of something else."""
+    others = [rng.integers(0, 255, recording.images[0].shape).astype(np.uint8) for _ in range(4)]
+    with pytest.raises(EstimationError, match=r"of 6 focused images were registered \(need 5\)"):
+        reconstruct([*recording.images[:2], *others], None, SCALE)
+
+
+def test_options():
+    with pytest.raises(ConfigError, match="sequential"):
+        SfmOptions(matching="sequental")
+    for wrong in ({"overlap": 0}, {"max_features": 10}, {"min_frames": 1}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            SfmOptions(**wrong)
