@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lifcal.camera import PlenopticCamera, read_camera, write_camera
     from lifcal.errors import LifcalError
     from lifcal.geometry import RigidTransform, Trajectory
+    from lifcal.pipeline import calibrate
     from lifcal.simulate import Simulation, SimulationOptions, write_sequence
 
 _HOME = {
@@ -23,6 +24,7 @@ _HOME = {
     "Simulation": "lifcal.simulate",
     "SimulationOptions": "lifcal.simulate",
     "Trajectory": "lifcal.geometry",
+    "calibrate": "lifcal.pipeline",
     "read_camera": "lifcal.camera",
     "write_camera": "lifcal.camera",
     "write_sequence": "lifcal.simulate",
@@ -36,6 +38,7 @@ __all__ = [
     "SimulationOptions",
     "Trajectory",
     "__version__",
+    "calibrate",
     "read_camera",
     "write_camera",
     "write_sequence",

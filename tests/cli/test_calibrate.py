@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from lifcal.camera import write_grid
 from lifcal.cli.app import app
 from lifcal.imaging.files import read_image, write_png
 from lifcal.simulate import Simulation, SimulationOptions
@@ -13,11 +14,12 @@ from tests.cli.test_cli import assert_one_line_error, lifcal
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory):
-    """Two raws and a white image."""
+    """Two raws, their grid and a white image."""
     folder = tmp_path_factory.mktemp("calibrate")
     simulation = Simulation(
         SimulationOptions(camera="mini", scene="desk", frames=2, rays_per_pixel=2)
     )
+    write_grid(folder / "grid.json", simulation.optics.camera.grid)
     write_png(folder / "white.png", simulation.render_white())
     for index in range(2):
         write_png(folder / "raw" / f"{index}.png", simulation.render_frame(index).raw)
@@ -112,7 +114,8 @@ def test_too_few_frames_are_one_line(recording, tmp_path):
     done = lifcal(
         "calibrate",
         recording / "raw",
-        *("--pixel-size-um", 17.6, "--white", recording / "white.png", "-o", tmp_path / "out"),
+        *("--pixel-size-um", 17.6, "-o", tmp_path / "out"),
+        *("--white", recording / "white.png", "--grid", recording / "grid.json"),
     )
     assert_one_line_error(done, "2 usable frames are too few (need 5)")
     assert not (tmp_path / "out" / "camera.json").exists()

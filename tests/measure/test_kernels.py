@@ -149,7 +149,7 @@ def test_fit_place(image, blur, rng):
     found = np.zeros(_kernels.FOUND)
     found[2] = 1.0
     common = (place, inverse, blur, coefficients, window, SPACING, SIZE)
-    assert _kernels.fit_place(pixels, len(pixels), *common, found)
+    assert _kernels.fit_place(pixels, len(pixels), *common, 3, True, found)
     best = twin.fit_place(pixels, *common, [0.0, 0.0, 1.0, 0.0])
     # three steps of Gauss-Newton, whose slopes are those without blur
     np.testing.assert_allclose(found[:4], best, atol=2e-3 if blur else 1e-4)
@@ -167,7 +167,8 @@ def test_information_on_the_shift(image, rng):
     found = np.zeros(_kernels.FOUND)
     found[2] = 1.0
     _kernels.fit_place(
-        pixels, len(pixels), place, inverse, 0.0, coefficients, 3.5, SPACING, SIZE, found
+        *(pixels, len(pixels), place, inverse, 0.0, coefficients),
+        *(3.5, SPACING, SIZE, 3, True, found),
     )
     step = 1e-5
     columns = []
@@ -193,29 +194,74 @@ def test_too_few_pixels_are_no_answer(image, rng):
     pixels, place, inverse = image
     found = np.zeros(_kernels.FOUND)
     found[2] = 1.0
-    rest = (place, inverse, 0.0, soft_coefficients(rng), 3.5, SPACING, SIZE, found)
+    rest = (place, inverse, 0.0, soft_coefficients(rng), 3.5, SPACING, SIZE, 3, True, found)
     near = np.argsort(np.hypot(*(pixels[:, :2] - place).T))
     assert not _kernels.fit_place(pixels[near[:11]], 11, *rest)
     assert not _kernels.fit_place(pixels, 0, *rest)
 
 
-def test_pin_origin(rng):
-    """What all images have in common along the surface is taken out, and nothing else."""
+def test_one_step_at_a_time(image, rng):
+    """Three calls of one step are one call of three; the last look changes no place."""
+    pixels, place, inverse = image
+    coefficients = soft_coefficients(rng)
+    away = (pixels[:, :2] - place - np.array([0.05, -0.08])) @ inverse.T
+    near = np.hypot(*away.T) < 5.0
+    pixels, away = pixels[near], away[near]
+    pixels[:, 2] = [twin.texture_row(s, t, 0.0, SPACING, SIZE) @ coefficients for s, t in away]
+    common = (pixels, len(pixels), place, inverse, 0.0, coefficients, 3.5, SPACING, SIZE)
+    whole, parts = np.zeros((2, _kernels.FOUND))
+    whole[2] = parts[2] = 1.0
+    assert _kernels.fit_place(*common, 3, True, whole)
+    for _ in range(3):
+        assert _kernels.fit_place(*common, 1, False, parts)
+    np.testing.assert_allclose(parts[:4], whole[:4], atol=1e-12)
+    # what is left is that at the end, not before the last step
+    assert whole[7] < parts[7]
+
+
+@pytest.mark.parametrize("anchors", [(), (1, 2, 6)])
+def test_pin_origin(anchors, rng):
+    """The common displacement along the surface by weighted least squares is taken out."""
     n = 9
     status = np.zeros(n, np.uint8)
     status[4] = _kernels.NO_AGREEMENT
+    anchored = np.isin(np.arange(n), anchors)
     jacobians = np.eye(2) + rng.normal(scale=0.1, size=(n, 2, 2))
     tilts, slope = rng.normal(size=(n, 2)), np.array([0.02, -0.03])
     affine = jacobians + tilts[:, :, None] * slope
     starts = rng.normal(scale=0.1, size=(n, 2))
-    own = rng.normal(scale=0.1, size=(n, 2))
-    good = status == _kernels.MEASURED
-    own[good] -= own[good].mean(axis=0)  # along the surface
     found = np.zeros((n, _kernels.FOUND))
-    found[:, :2] = starts + np.einsum("nij,nj->ni", affine, own + np.array([0.3, -0.2]))
+    found[:, :2] = rng.normal(scale=0.2, size=(n, 2))
+    roots = rng.normal(size=(n, 2, 2)) + 2.0 * np.eye(2)
+    information = np.einsum("nji,njk->nik", roots, roots)
+    found[:, 4], found[:, 5], found[:, 6] = (
+        information[:, 0, 0],
+        information[:, 0, 1],
+        information[:, 1, 1],
+    )
     before = found.copy()
-    _kernels.pin_origin(status, starts, jacobians, tilts, slope, np.linalg.inv(affine), found)
-    wanted = starts + np.einsum("nij,nj->ni", affine, own)
+    good = status == _kernels.MEASURED
+    _kernels.pin_origin(status, anchored, starts, jacobians, tilts, slope, found)
+    counts = good & (anchored if anchors else True)
+    rows = np.einsum("nij,njk->nik", roots, affine)[counts].reshape(-1, 2)
+    sides = np.einsum("nij,nj->ni", roots, before[:, :2] - starts)[counts].ravel()
+    common = np.linalg.lstsq(rows, sides, rcond=None)[0]
+    assert np.hypot(*common) > 0.01
+    wanted = before[:, :2] - affine @ common
     np.testing.assert_allclose(found[good, :2], wanted[good], atol=1e-12)
     np.testing.assert_array_equal(found[~good], before[~good])
     np.testing.assert_array_equal(found[:, 2:], before[:, 2:])
+
+
+def test_an_anchor_that_was_not_measured_does_not_count(rng):
+    n = 5
+    status = np.zeros(n, np.uint8)
+    status[2] = _kernels.RAN_AWAY
+    found = np.zeros((n, _kernels.FOUND))
+    found[:, :2], found[:, [4, 6]] = rng.normal(size=(n, 2)), 1.0
+    eye, zero = np.broadcast_to(np.eye(2), (n, 2, 2)).copy(), np.zeros((n, 2))
+    with_it, without = found.copy(), found.copy()
+    rest = (zero, eye, zero, np.zeros(2))
+    _kernels.pin_origin(status, np.arange(n) == 2, *rest, with_it)
+    _kernels.pin_origin(status, np.zeros(n, np.bool_), *rest, without)
+    np.testing.assert_array_equal(with_it, without)

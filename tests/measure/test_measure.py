@@ -14,6 +14,7 @@ from lifcal.measure import (
     defocus_terms,
     measure,
 )
+from lifcal.measure.measurement import _SYSTEMATIC_PX
 from tests.measure import cases
 
 SLOPE_SIGMA = 0.05
@@ -139,19 +140,38 @@ def test_slopes_are_found(start, rng):
 
 
 def common_displacement(case, found, starts):
-    """Mean over each track's images of how far they went along the surface, in px."""
+    """How far a track's images went along the surface together, in px, by their information."""
     slopes = found.slopes[case.images.tracks]
     affine = case.images.jacobians + case.images.tilts[:, :, None] * slopes[:, None, :]
-    moved = np.linalg.solve(affine, (found.places_px - starts)[:, :, None])[:, :, 0]
-    n = case.images.tracks.max() + 1
-    return np.array([moved[case.images.tracks == track].mean(axis=0) for track in range(n)])
+    out = []
+    for track in range(case.images.tracks.max() + 1):
+        here = (case.images.tracks == track) & (found.status == MeasureStatus.MEASURED)
+        weights = np.linalg.inv(found.covariances_px2[here] - _SYSTEMATIC_PX**2 * np.eye(2))
+        normal = np.einsum("nji,njk,nkl->il", affine[here], weights, affine[here])
+        moved = (found.places_px - starts)[here]
+        side = np.einsum("nji,njk,nk->i", affine[here], weights, moved)
+        out.append(np.linalg.solve(normal, side))
+    return np.array(out)
 
 
 @pytest.mark.parametrize("rounds", [1, 3, 15])
 def test_the_origin_does_not_drift(rounds, rng):
     case = cases.make_case(rng)
     found = run(case, replace(cases.OPTIONS, rounds=rounds))
-    assert np.abs(common_displacement(case, found, case.images.places_px)).max() < 1e-9
+    # next to the texture's sigma the systematic one is large: digits are lost in taking it off
+    assert np.abs(common_displacement(case, found, case.images.places_px)).max() < 1e-5
+
+
+def test_anchors_say_where_the_origin_is(rng):
+    """Two images whose places are known are enough for absolute places of all."""
+    case = cases.make_case(rng)
+    anchored = np.arange(len(case.images)) % 24 < 2
+    known = np.where(anchored[:, None], case.true_px, np.nan)
+    found = run(case, found_px=known, anchored=anchored)
+    assert np.abs(found.places_px - case.true_px).max() < 2.0 * EXACT_PX
+    # without them, the wrong predictions have a say
+    free = run(case, found_px=known)
+    assert np.abs(free.places_px - case.true_px).max() > 0.03
 
 
 def test_an_earlier_measurement_holds_the_origin(rng):
@@ -162,11 +182,12 @@ def test_an_earlier_measurement_holds_the_origin(rng):
     moved = case.images.places_px + case.affine() @ along
     again = replace(case, images=replace(case.images, places_px=moved))
     found = run(again, found_px=first.places_px)
-    np.testing.assert_allclose(found.places_px, first.places_px, atol=1e-3)
+    np.testing.assert_allclose(found.places_px, first.places_px, atol=EXACT_PX)
     # without it, the origin is where the new prediction says
     free = run(again)
     off = common_displacement(case, free, first.places_px)
-    np.testing.assert_allclose(off, np.broadcast_to(along, off.shape), atol=1e-3)
+    # images weigh a little differently with the window elsewhere
+    np.testing.assert_allclose(off, np.broadcast_to(along, off.shape), atol=0.02)
     # an image that was not measured starts at its prediction
     gaps = first.places_px.copy()
     gaps[::5] = np.nan

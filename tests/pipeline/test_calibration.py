@@ -3,17 +3,19 @@
 import json
 import shutil
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import lifcal
 from lifcal.bundle import read_observations
 from lifcal.camera import read_camera
 from lifcal.cli.app import app
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.geometry import read_tum
 from lifcal.imaging.frames import open_frames
-from lifcal.pipeline.calibration import FILES, CalibrateOptions, calibrate_frames
+from lifcal.pipeline.calibration import FILES, CalibrateOptions, _Bench, calibrate_frames
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.scale import PickedDistance, ScaleOptions
 from lifcal.simulate import Simulation, SimulationOptions
@@ -154,6 +156,20 @@ def test_the_same_again_returns_at_once(recording, found):
     assert set(after) == set(before)
 
 
+def test_the_function_is_the_command(recording, found):
+    """`lifcal.calibrate` with the same settings: the folder is finished already."""
+    again = lifcal.calibrate(
+        recording.folder / "raw",
+        found.folder,
+        pixel_size_um=1000.0 * recording.camera.pixel_size_mm,
+        white=str(recording.sources["white"]),
+        marker_size_mm=40.0,
+        points=POINTS,
+    )
+    assert again.adjustment is None
+    assert again.verdict == found.verdict
+
+
 class Interrupted(Listener):
     """Someone presses Ctrl-C when something begins."""
 
@@ -211,7 +227,7 @@ def test_without_a_scale(recording, tracked):
 
 def test_what_cannot_be_done_is_said(recording, tracked, capsys):
     """Each ends when poses are known, and leaves no result that could be taken for one."""
-    wrong = ScaleOptions(marker_size_mm=40.0, dictionary="DICT_4X4_50")
+    wrong = ScaleOptions(marker_size_mm=40.0, dictionary="DICT_7X7_250")
     with pytest.raises(DataError, match="give --dictionary DICT_6X6_250"):
         recording.calibrate(tracked, wrong)
     missing = PickedDistance("nosuch", (10.0, 10.0), (50.0, 50.0), 30.0, 0.1)
@@ -231,7 +247,7 @@ def test_what_cannot_be_done_is_said(recording, tracked, capsys):
                 str(recording.folder / "raw"),
                 *("--pixel-size-um", str(1000.0 * recording.camera.pixel_size_mm)),
                 *("--white", str(recording.sources["white"]), "--points", str(POINTS)),
-                *("--marker-size-mm", "40", "--dictionary", "DICT_4X4_50"),
+                *("--marker-size-mm", "40", "--dictionary", "DICT_7X7_250"),
                 *("-o", str(tracked)),
             ],
             prog_name="lifcal",
@@ -243,10 +259,12 @@ def test_what_cannot_be_done_is_said(recording, tracked, capsys):
     assert not any((tracked / name).exists() for name in FILES)
 
 
-def test_another_nominal_focal_length_is_noticed(recording, tracked, found):
-    # with it the poses are found anew, from another start
-    with pytest.raises(EstimationError, match="far from the nominal 30 mm.*pixel size"):
-        recording.calibrate(tracked, focal_length_mm=30.0)
+def test_another_nominal_focal_length_is_noticed(found):
+    wrong = SimpleNamespace(options=CalibrateOptions(17.6, focal_length_mm=30.0))
+    with pytest.raises(EstimationError, match=r"far from the nominal 30 mm.*pixel size \(17.6 um"):
+        _Bench._check(wrong, found.adjustment)
+    right = SimpleNamespace(options=CalibrateOptions(17.6, focal_length_mm=16.0))
+    _Bench._check(right, found.adjustment)
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,10 @@ def test_markers_are_placed_exactly(geometry, rng):
     assert found.notes == ()
     assert found.source == "markers"
     assert set(found.references.tolist()) == {3}
+    # every point has its place in all views
+    assert len(found.seen_points) == 10 * 6
+    for point, view, xy in zip(found.seen_points, found.seen_views, found.seen_px, strict=True):
+        np.testing.assert_allclose(see(geometry, wanted[point], [view])[0], xy, atol=0.02)
     distances = found.distances(100)
     np.testing.assert_array_equal(distances.point_ids, found.pairs + 100)
     given = place_markers(
@@ -201,6 +205,7 @@ def test_a_wrong_sighting_is_left_out(geometry, rng):
     found = place_markers(geometry, seen, SCALE, ScaleOptions(marker_size_mm=40.0))
     np.testing.assert_allclose(found.points_world, corners, atol=1e-4)
     assert 4 not in found.references
+    assert sorted(set(found.seen_views.tolist())) == [0, 1, 2, 3, 5]
     assert len(found.notes) == 1
     assert "rests on one marker (7)" in found.notes[0]
 
@@ -246,6 +251,8 @@ def test_picked_points(geometry, rng):
     np.testing.assert_allclose(found.points_world, ends, atol=1e-5)
     assert asked == [3, 3]
     np.testing.assert_array_equal(found.references, [3, 3])
+    np.testing.assert_array_equal(found.seen_views, [3, 3])
+    np.testing.assert_allclose(found.seen_px, xy, atol=1e-9)
     np.testing.assert_array_equal(found.pairs, [[0, 1]])
     assert (found.lengths_mm[0], found.sigmas_mm[0], found.source) == (130.0, 0.5, "distances")
     for unknown in (np.nan, 0.1):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lifcal import __version__
 from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray
@@ -61,7 +62,7 @@ from lifcal.pipeline.scale import (
     place_picked,
     read_positions,
 )
-from lifcal.pipeline.tracking import track_frames
+from lifcal.pipeline.tracking import read_gray, track_frames
 from lifcal.report import FrameEntry, build_statistics, write_report
 from lifcal.sfm import SfmModel, SfmOptions
 from lifcal.virtual import DepthOptions
@@ -442,6 +443,7 @@ class _Bench:
         self.slopes[tracks] = measured.slopes
         good = measured.status == MeasureStatus.MEASURED
         good &= _is_consistent(self.images, good, len(self.tracks))
+        self._check_scale(self.images.tracks[good])
         if not good.any():
             raise EstimationError(
                 f"none of {len(self.tracks)} points could be measured in {_FEWEST_VIEWS} views",
@@ -455,6 +457,18 @@ class _Bench:
             measured.points_raw_px[good],
             covariances_px2=measured.covariances_px2[good],
             lens_types=self.grid.lens_types[images.lenses],
+        )
+
+    def _check_scale(self, measured_tracks: IntArray) -> None:
+        """Raise EstimationError if no known distance has both its ends measured."""
+        if self.distances is None:
+            return
+        if np.isin(self.distances.point_ids, measured_tracks).all(axis=1).any():
+            return
+        raise EstimationError(
+            f"no {self.distances.source} could be measured in {_FEWEST_VIEWS} views: is what they "
+            "lie on flat, textured, and visible in several frames? Pick other points",
+            stage="measure",
         )
 
     def _texture_px(self) -> float:
@@ -613,7 +627,11 @@ def _scale_points(
     def sample_u(view: int, xy: FloatArray) -> float:
         return float(sample_map(*depth_map(view), xy[None])[0])
 
-    return place_picked(geometry, known.distances, find_view, sample_u, image_scale)
+    def read_view(view: int) -> npt.NDArray[np.uint8]:
+        return read_gray(run.record.paths(names[view])["focused"])
+
+    with listener.status("finding the picked points"):
+        return place_picked(geometry, known.distances, find_view, sample_u, read_view, image_scale)
 
 
 def _choose_images(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+from scipy.ndimage import map_coordinates
 
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.bundle import CameraPositions, Distances
@@ -25,6 +28,10 @@ _MOST_MISS_PX = 3.0
 _SIDE_SIGMA = 0.002
 """Of a marker's side, relative: how well people print and measure."""
 _SAME_TIME = 1e-3
+_PICK_HALF = 7
+"""Of a patch around a picked point, pixels of the focused image."""
+_PICK_SEARCH, _PICK_STEPS = 0.03, 121
+"""Of u, on both sides of the depth map's."""
 
 
 @dataclass(frozen=True)
@@ -368,9 +375,10 @@ def place_picked(
     distances: Sequence[PickedDistance],
     find_view: Callable[[str], int],
     sample_u: Callable[[int, FloatArray], float],
+    read_view: Callable[[int], npt.NDArray[np.uint8]],
     scale: float,
 ) -> ScalePoints:
-    """Return picked points where the depth maps have them.
+    """Return picked points where the focused images of all views agree best, near the depth map's.
 
     Parameters
     ----------
@@ -380,9 +388,12 @@ def place_picked(
         View of a frame's name or index; raises DataError.
     sample_u : callable
         Virtual depth at a raw place of a view; NaN where unknown.
+    read_view : callable
+        Focused image of a view, gray.
     scale : float
         Of the focused images.
     """
+    images = [read_view(view).astype(np.float64) for view in range(len(geometry.rotations))]
     points: list[FloatArray] = []
     references: list[int] = []
     places: list[FloatArray] = []
@@ -396,10 +407,7 @@ def place_picked(
                     f"the picked point ({pixel[0]:g}, {pixel[1]:g}) of frame {distance.frame} has "
                     "no known depth: pick one with texture around it"
                 )
-            z = geometry.array.beta_mm / (u - geometry.array.alpha)
-            ideal = geometry.distortion.undistort(xy[None], geometry.principal)[0]
-            ray = np.append((ideal - geometry.principal) / geometry.array.focal_px, 1.0)
-            points.append(geometry.rotations[view].T @ (z * ray - geometry.translations[view]))
+            points.append(_find_depth(geometry, images, scale, view, xy, u))
             references.append(view)
             places.append(xy)
     return ScalePoints(
@@ -413,6 +421,74 @@ def place_picked(
         np.array([distance.sigma_mm for distance in distances]),
         "distances",
     )
+
+
+def _find_depth(
+    geometry: SceneGeometry,
+    images: Sequence[FloatArray],
+    scale: float,
+    view: int,
+    xy: FloatArray,
+    u: float,
+) -> FloatArray:
+    """Return the world point on the ray of a picked pixel at which the views look alike, (3,).
+
+    Where u hardly changes with distance, the depth map alone would be off by many pixels in the
+    other views.
+    """
+    around = np.arange(-_PICK_HALF, _PICK_HALF + 1) / scale
+    dx, dy = (part.ravel() for part in np.meshgrid(around, around))
+    spots = xy + np.stack([dx, dy], axis=1)
+    ideal = geometry.distortion.undistort(spots, geometry.principal)
+    rays = np.column_stack(
+        [(ideal - geometry.principal) / geometry.array.focal_px, np.ones(len(spots))]
+    )
+    reference = _sample(images[view], spots, scale)
+    changes = np.linspace(-_PICK_SEARCH, _PICK_SEARCH, _PICK_STEPS)
+    # evenly in 1 / z, so evenly in the images
+    inverse = (u * (1.0 + changes) - geometry.array.alpha) / geometry.array.beta_mm
+    scores = np.full(_PICK_STEPS, -1.0)
+    for i in np.flatnonzero(inverse > 0.0).tolist():
+        world = (rays / inverse[i] - geometry.translations[view]) @ geometry.rotations[view]
+        alike = [
+            _correlate(reference, _sample(images[other], _project(geometry, world, other), scale))
+            for other in range(len(images))
+            if other != view
+        ]
+        known = [value for value in alike if np.isfinite(value)]
+        # the better half: others may not see it
+        scores[i] = float(np.mean(sorted(known)[len(known) // 2 :])) if known else -1.0
+    best = int(np.argmax(scores))
+    if 0 < best < _PICK_STEPS - 1:
+        before, here, after = scores[best - 1 : best + 2]
+        bend = before - 2.0 * here + after
+        part = 0.5 * (before - after) / bend if bend < 0.0 else 0.0
+        step = inverse[best + 1] - inverse[best]
+        depth = 1.0 / (inverse[best] + part * step)
+    else:
+        depth = geometry.array.beta_mm / (u - geometry.array.alpha)
+    middle = rays[len(rays) // 2] * depth
+    return np.asarray(geometry.rotations[view].T @ (middle - geometry.translations[view]))
+
+
+def _project(geometry: SceneGeometry, world: FloatArray, view: int) -> FloatArray:
+    cam = world @ geometry.rotations[view].T + geometry.translations[view]
+    return geometry.virtual_points(cam)[0]
+
+
+def _sample(image: FloatArray, places_px: FloatArray, scale: float) -> FloatArray:
+    """Return the values of a focused image at raw places, NaN outside."""
+    at = (places_px + 0.5) * scale - 0.5
+    return np.asarray(
+        map_coordinates(image, [at[:, 1], at[:, 0]], order=1, mode="constant", cval=np.nan)
+    )
+
+
+def _correlate(first: FloatArray, second: FloatArray) -> float:
+    """Return the correlation of two patches; NaN if one is not all there or has no texture."""
+    a, b = first - first.mean(), second - second.mean()
+    size = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / size if size > 0.0 else math.nan
 
 
 def read_positions(path: Path, frame_indices: IntArray, sigma_mm: float) -> CameraPositions:
