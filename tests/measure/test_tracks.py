@@ -114,19 +114,18 @@ def test_the_reference_is_in_the_middle_of_the_distances(rng):
 def test_tracks_are_spread(rng):
     """A crowd in one corner does not push out the few elsewhere; the longest come first."""
     geometry = make_geometry(rng, n_points=400, n_views=4)
-    few = 40
+    crowd = 360  # the first ones; the few are last, so no order helps them
     points = geometry.points_world.copy()
-    points[few:, :2] = (rng.uniform(70.0, 120.0, (400 - few, 2)) - [320.0, 240.0]) * 0.8
+    points[:crowd, :2] = (rng.uniform(70.0, 120.0, (crowd, 2)) - [320.0, 240.0]) * 0.8
     geometry = replace(geometry, points_world=points)
     indices, views = in_all_views(geometry)
-    longest = np.arange(few, 400, 40)
-    keep = (views < 3) | np.isin(indices, longest) | (indices < few)
+    longest = np.arange(5, crowd, 36)
+    keep = (views < 3) | np.isin(indices, longest)
     tracks = choose(geometry, lambda _: (flat_map(U), SCALE), 60, (indices[keep], views[keep]))
     assert len(tracks) == 60
     assert (np.diff(tracks.points) > 0).all()
-    assert np.isin(np.arange(few), tracks.points).all()
-    crowd = tracks.points[tracks.points >= few]
-    assert np.isin(longest, crowd).all()
+    assert np.isin(np.arange(crowd, 400), tracks.points).mean() > 0.9
+    assert np.isin(longest, tracks.points).mean() > 0.7
 
 
 def test_views_that_see_a_point(rng):

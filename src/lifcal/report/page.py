@@ -135,9 +135,10 @@ def _parameters(summary: Mapping[str, Any]) -> str:
         elif names is rest:
             cards.append(f'<div class="card"><h3>{title}</h3><p>None was estimated.</p></div>')
     return (
-        f'<div class="grid">{"".join(cards)}</div><p class="how">σ is the standard deviation from '
-        "the noise of the observations alone; what the model leaves out is not in it. Both forms "
-        "are the same camera; metric depth is z = β / (u − α).</p>"
+        f'<div class="grid">{"".join(cards)}</div><p class="how">σ is one standard '
+        "deviation: from the noise of the observations, from what those of one point have in "
+        "common, and from what is assumed below. Both forms are the same camera; metric depth is "
+        "z = β / (u − α).</p>"
     )
 
 
