@@ -234,8 +234,29 @@ def test_markers_that_are_missing(geometry, rng):
         place_markers(geometry, once, SCALE, ScaleOptions(marker_size_mm=40.0))
 
 
-def test_picked_points(geometry, rng):
-    ends = np.array([[-50.0, 10.0, 780.0], [70.0, -20.0, 900.0]])
+PLANE_MM = 800.0
+
+
+def draw_plane(geometry, view, rng_seed=5):
+    """Return the focused image of a textured plane, z = PLANE_MM in the world, in a view."""
+    rng = np.random.default_rng(rng_seed)
+    rows, cols = np.mgrid[:240, :320]
+    raw = (np.stack([cols.ravel(), rows.ravel()], axis=1) + 0.5) / SCALE - 0.5
+    ideal = geometry.distortion.undistort(raw, geometry.principal)
+    rays = np.column_stack([(ideal - geometry.principal) / ARRAY.focal_px, np.ones(len(raw))])
+    rays = rays @ geometry.rotations[view]
+    eye = -geometry.rotations[view].T @ geometry.translations[view]
+    xy = eye[:2] + rays[:, :2] * ((PLANE_MM - eye[2]) / rays[:, 2])[:, None]
+    shown = np.zeros(len(xy))
+    for _ in range(40):
+        wave = rng.normal(scale=2.0 * np.pi / 40.0, size=2)
+        shown += np.cos(xy @ wave + rng.uniform(0.0, 2.0 * np.pi))
+    return np.clip(np.rint(128.0 + 8.0 * shown), 0, 255).astype(np.uint8).reshape(240, 320)
+
+
+def test_picked_points(geometry):
+    """The depth map is a little off: where the views agree is not."""
+    ends = np.array([[-50.0, 10.0, PLANE_MM], [70.0, -20.0, PLANE_MM]])
     where = replace(geometry, points_world=ends)
     cam = where.cam_points(np.arange(2), np.full(2, 3))
     xy, u = where.virtual_points(cam)
@@ -244,20 +265,32 @@ def test_picked_points(geometry, rng):
 
     def sample_u(view, place):
         asked.append(view)
-        return float(u[np.argmin(np.linalg.norm(xy - place, axis=1))])
+        return 1.01 * float(u[np.argmin(np.linalg.norm(xy - place, axis=1))])
 
     picked = PickedDistance("c", tuple(pixels[0]), tuple(pixels[1]), 130.0, 0.5)
-    found = place_picked(geometry, [picked], {"c": 3}.__getitem__, sample_u, SCALE)
-    np.testing.assert_allclose(found.points_world, ends, atol=1e-5)
+    views = {"c": 3}.__getitem__
+
+    def place(sample, read_view):
+        return place_picked(geometry, [picked], views, sample, read_view, SCALE)
+
+    found = place(sample_u, lambda view: draw_plane(geometry, view))
+    # 300 mm between the views: half a pixel of the small images is 2 mm of depth
+    np.testing.assert_allclose(found.points_world, ends, atol=2.0)
     assert asked == [3, 3]
     np.testing.assert_array_equal(found.references, [3, 3])
     np.testing.assert_array_equal(found.seen_views, [3, 3])
     np.testing.assert_allclose(found.seen_px, xy, atol=1e-9)
     np.testing.assert_array_equal(found.pairs, [[0, 1]])
     assert (found.lengths_mm[0], found.sigmas_mm[0], found.source) == (130.0, 0.5, "distances")
+    # Without texture there is the depth map only: 1 % of u is 10 mm here.
+    blank = np.full((240, 320), 99, np.uint8)
+    rough = place(sample_u, lambda _: blank)
+    off = np.linalg.norm(rough.points_world - ends, axis=1)
+    assert (off > 5.0).all()
+    assert (off < 25.0).all()
     for unknown in (np.nan, 0.1):
         with pytest.raises(DataError, match="of frame c has no known depth"):
-            place_picked(geometry, [picked], {"c": 3}.__getitem__, lambda *_, u=unknown: u, SCALE)
+            place(lambda *_, u=unknown: u, lambda _: blank)
 
 
 # Markers in pictures

@@ -355,7 +355,7 @@ def pin_origin(status, anchored, starts, jacobians, tilts, slope, found):
 
 @njit(**_OPTIONS)
 def add_to_slope(pixels, n, found, place, inverse, tilt, coefficients, window, spacing, size, sums):
-    """Add what an image says about the surface's slope, its place, gain and offset as they are.
+    """Add what an image says about the surface's slope, whatever its place, gain and offset.
 
     `sums`: information xx, xy, yy, and the right-hand side x, y.
     """
@@ -364,6 +364,9 @@ def add_to_slope(pixels, n, found, place, inverse, tilt, coefficients, window, s
     dw = np.empty(4)
     dv = np.empty(4)
     e = np.empty(4)
+    row = np.empty(6)
+    normal = np.zeros((6, 6))
+    rhs = np.zeros(6)
     half = 0.5 * (size - 1)
     # A change of the slope moves what is at (s, t) by tilt (slope . (s, t)) in the image.
     move_s = inverse[0, 0] * tilt[0] + inverse[0, 1] * tilt[1]
@@ -388,14 +391,35 @@ def add_to_slope(pixels, n, found, place, inverse, tilt, coefficients, window, s
                 value += c * w[a] * v[b]
                 slope_s += c * dw[a] * v[b]
                 slope_t += c * w[a] * dv[b]
+        slope_s *= -found[2] / spacing
+        slope_t *= -found[2] / spacing
+        change = slope_s * move_s + slope_t * move_t
+        row[0] = slope_s * inverse[0, 0] + slope_t * inverse[1, 0]
+        row[1] = slope_s * inverse[0, 1] + slope_t * inverse[1, 1]
+        row[2] = value
+        row[3] = 1.0
+        row[4] = change * s
+        row[5] = change * t
         off = pixels[k, 2] - found[2] * value - found[3]
-        change = -found[2] * (slope_s * move_s + slope_t * move_t) / spacing
         weight = pixels[k, 3]
-        sums[0] += weight * change * change * s * s
-        sums[1] += weight * change * change * s * t
-        sums[2] += weight * change * change * t * t
-        sums[3] += weight * change * s * off
-        sums[4] += weight * change * t * off
+        for a in range(6):
+            rhs[a] += weight * row[a] * off
+            for b in range(a + 1):
+                normal[a, b] += weight * row[a] * row[b]
+    # Eliminate place, gain and offset.
+    for a in range(4):
+        if not normal[a, a] > 1e-12:
+            return
+        for c in range(a + 1, 6):
+            factor = normal[c, a] / normal[a, a]
+            rhs[c] -= factor * rhs[a]
+            for b in range(a + 1, c + 1):
+                normal[c, b] -= factor * normal[b, a]
+    sums[0] += max(normal[4, 4], 0.0)
+    sums[1] += normal[5, 4]
+    sums[2] += max(normal[5, 5], 0.0)
+    sums[3] += rhs[4]
+    sums[4] += rhs[5]
 
 
 @njit(cache=True, parallel=True)
@@ -594,5 +618,5 @@ def measure_tracks(
             det = sums[0] * sums[2] - sums[1] * sums[1]
             if det > 0.0:
                 # What the texture took over comes back in the next round only: go a little beyond.
-                slopes[track, 0] += 1.8 * (sums[2] * sums[3] - sums[1] * sums[4]) / det
-                slopes[track, 1] += 1.8 * (sums[0] * sums[4] - sums[1] * sums[3]) / det
+                slopes[track, 0] += 1.3 * (sums[2] * sums[3] - sums[1] * sums[4]) / det
+                slopes[track, 1] += 1.3 * (sums[0] * sums[4] - sums[1] * sums[3]) / det
