@@ -607,8 +607,6 @@ def _scale_points(
     listener: Listener,
 ) -> ScalePoints | None:
     known = options.scale
-    if known.uses_markers and known.distances:
-        raise InputError("give markers or picked distances, not both")
     image_scale = float(run.record.content["settings"]["scale"])
     if known.uses_markers:
         paths = [run.record.paths(name)["focused"] for name in names]

@@ -97,6 +97,10 @@ class ScaleOptions:
                 raise InputError(f"known {name} is {value}, needs a positive number of mm")
         if self.known and set(self.known) != set(KNOWN):
             raise InputError("recalibration needs both f_L and B, as in f_L=16.7,B=0.38")
+        if self.uses_markers and self.distances:
+            raise InputError("give markers or picked distances, not both")
+        if self.trajectory is not None and not self.trajectory.is_file():
+            raise DataError(f"{self.trajectory}: no such file")
         if self.known and (self.uses_markers or self.distances or self.trajectory is not None):
             raise InputError(
                 "known f_L and B give the scale: leave out markers, distances and the trajectory"
@@ -504,7 +508,7 @@ def read_positions(path: Path, frame_indices: IntArray, sigma_mm: float) -> Came
     ids, places = [], []
     for index in frame_indices.tolist():
         off = np.abs(trajectory.timestamps - index)
-        if off.min() < _SAME_TIME:
+        if off.min(initial=np.inf) < _SAME_TIME:
             ids.append(index)
             places.append(positions[int(np.argmin(off))])
     if len(ids) < 3:

@@ -50,7 +50,7 @@ class SfmOptions:
 
     matching: str = "auto"
     overlap: int = 8
-    max_features: int = 2000
+    max_features: int = 1500
     min_frames: int = 5
     seed: int = 0
 
@@ -212,6 +212,15 @@ def _extract(
     extraction.sift.max_num_features = options.max_features
     # A focused image holds detail of the size of |u| raw pixels: it is oversampled already.
     extraction.sift.first_octave = 0
+    # In order, before threads extract them in any: the numbers of images decide about ties.
+    pycolmap.Database.open(folder / "database.db").close()
+    pycolmap.import_images(
+        folder / "database.db",
+        folder / "images",
+        camera_mode=pycolmap.CameraMode.SINGLE,
+        image_names=names,
+        options=reader,
+    )
     pycolmap.extract_features(
         folder / "database.db",
         folder / "images",
@@ -244,6 +253,7 @@ def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any) -> Any:
         mapping.random_seed = mapping.mapper.random_seed = options.seed
         mapping.triangulation.random_seed = options.seed
         mapping.multiple_models = False
+        mapping.num_threads = mapping.mapper.num_threads = 1  # sums in one order: one result
         mapping.extract_colors = False
         mapping.min_model_size = 2
         mapping.mapper.init_min_tri_angle = angle
@@ -265,6 +275,7 @@ def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any) -> Any:
             chosen.add_image(image_id)
         chosen.fix_gauge(pycolmap.BundleAdjustmentGauge.TWO_CAMS_FROM_WORLD)
         pycolmap.create_default_bundle_adjuster(refinement, chosen, best).solve()
+        best.update_point_3d_errors()
     return best
 
 
