@@ -283,6 +283,7 @@ def test_options_are_checked(options, words):
 
 
 def test_options_as_json(tmp_path):
+    (tmp_path / "poses.txt").touch()
     options = CalibrateOptions(5.5, scale=ScaleOptions(trajectory=tmp_path / "poses.txt"))
     content = options.as_dict()
     assert json.loads(json.dumps(content)) == content
