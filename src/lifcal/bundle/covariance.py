@@ -9,7 +9,7 @@ import numpy as np
 from scipy import linalg
 
 from lifcal.arrays import FloatArray, read_only
-from lifcal.bundle.linear import Layout, Loss, ReducedSystem
+from lifcal.bundle.linear import Layout, Loss, ReducedSystem, pose_jacobians
 from lifcal.bundle.problem import BundleState
 from lifcal.camera import PHYSICAL_PARAMETERS
 from lifcal.errors import EstimationError
@@ -238,11 +238,7 @@ def _point_scores(layout: Layout, state: BundleState, loss: Loss) -> tuple[Float
     rotations = state.rotations[pair_views]
     world = state.points_world_mm[pair_points]
     cam = np.einsum("pij,pj->pi", rotations, world) + state.translations_mm[pair_views]
-    to_pose = np.zeros((len(cam), 3, 6))
-    to_pose[:, [0, 1, 2], [3, 4, 5]] = 1.0
-    to_pose[:, 0, 1], to_pose[:, 0, 2] = cam[:, 2], -cam[:, 1]
-    to_pose[:, 1, 0], to_pose[:, 1, 2] = -cam[:, 2], cam[:, 0]
-    to_pose[:, 2, 0], to_pose[:, 2, 1] = cam[:, 1], -cam[:, 0]
+    to_pose = pose_jacobians(cam)
     pose_gradient = np.einsum("pij,pi->pj", to_pose, gradient[:, :3])
     pose_point = np.einsum("pij,pik,pkl->pjl", to_pose, normal[:, :, :3], rotations)
     first = layout.point_pairs[:-1]

@@ -360,6 +360,17 @@ class Linearization:
         )
 
 
+def pose_jacobians(points_cam_mm: FloatArray) -> FloatArray:
+    """Return the derivative of points by the step of their pose, [-[x]_x | I], (n, 3, 6)."""
+    x, y, z = points_cam_mm.T
+    out = np.zeros((len(x), 3, 6))
+    out[:, [0, 1, 2], [3, 4, 5]] = 1.0
+    out[:, 0, 1], out[:, 0, 2] = z, -y
+    out[:, 1, 0], out[:, 1, 2] = -z, x
+    out[:, 2, 0], out[:, 2, 1] = y, -x
+    return out
+
+
 @dataclass(frozen=True, eq=False)
 class _Kept:
     """Blocks of the points that are not eliminated."""
@@ -389,11 +400,7 @@ def _kept_blocks(linearization: Linearization) -> _Kept:
         np.einsum("pij,pj->pi", rotations, state.points_world_mm[points])
         + state.translations_mm[views]
     )
-    to_pose = np.zeros((len(pairs), 3, 6))
-    to_pose[:, [0, 1, 2], [3, 4, 5]] = 1.0
-    to_pose[:, 0, 1], to_pose[:, 0, 2] = x_cam[:, 2], -x_cam[:, 1]
-    to_pose[:, 1, 0], to_pose[:, 1, 2] = -x_cam[:, 2], x_cam[:, 0]
-    to_pose[:, 2, 0], to_pose[:, 2, 1] = x_cam[:, 1], -x_cam[:, 0]
+    to_pose = pose_jacobians(x_cam)
     normal = linearization.pair_normal[pairs][:, :, :3]
     coupling = np.transpose(to_pose, (0, 2, 1)) @ normal @ rotations  # (n, 6, 3)
     rows = (6 * views)[:, None, None] + np.arange(6)[None, :, None]
