@@ -134,7 +134,7 @@ def test_several_and_twice_the_same(rng):
 def test_nothing_there(rng):
     assert detect_markers(np.full((100, 120), 128, np.uint8)) == []
     assert detect_markers(rng.integers(0, 255, (100, 120)).astype(np.uint8)) == []
-    assert guess_dictionary(np.full((100, 120), 128, np.uint8), "DICT_6X6_250") is None
+    assert guess_dictionary([np.full((100, 120), 128, np.uint8)], "DICT_6X6_250") is None
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,24 @@ def test_guess_dictionary(name, bits, rng):
     code = print_code(11, getattr(cv2.aruco, name), bits + 2)
     image = render([(code, square((119.5, 99.5), 90.0, 8.0))], 0.6, rng)
     assert detect_markers(image) == []
-    assert guess_dictionary(image, "DICT_6X6_250") == name
+    assert guess_dictionary([image, image], "DICT_6X6_250") == name
     (marker,) = detect_markers(image, name)
     assert marker.id == 11
     # the one that was asked for is not another one
-    assert guess_dictionary(image, name) is None
+    assert guess_dictionary([image, image], name) is None
+
+
+def test_markers_read_by_chance_do_not_hide_the_dictionary(rng):
+    """One reading of the dictionary that was asked for, many of the one they are of."""
+    small = [print_code(i, cv2.aruco.DICT_4X4_250, 6) for i in range(4)]
+    spots = [(60.0, 50.0), (180.0, 50.0), (60.0, 150.0), (180.0, 150.0)]
+    prints = [(code, square(spot, 60.0, 4.0)) for code, spot in zip(small, spots, strict=True)]
+    many = render(prints, 0.6, rng)
+    one = render([(print_code(9), square((119.5, 99.5), 90.0, 8.0))], 0.6, rng)
+    assert guess_dictionary([many, one], "DICT_6X6_250") == "DICT_4X4_250"
+    assert guess_dictionary([many, one], "DICT_4X4_250") is None
+    # one of each: both are there
+    assert guess_dictionary([render(prints[:1], 0.6, rng), one], "DICT_6X6_250") is None
 
 
 def test_unknown_dictionary():

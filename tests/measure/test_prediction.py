@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from lifcal.measure import SceneGeometry, compute_tangents, find_micro_images, predict
+from lifcal.measure import (
+    SceneGeometry,
+    compute_tangents,
+    find_micro_images,
+    predict,
+    slopes_of_planes,
+)
 from lifcal.simulate import build_camera
 
 N_VIEWS = 5
@@ -154,3 +160,17 @@ def test_no_micro_image_sees_what_is_behind(camera, geometry):
     )
     owners, lenses = find_micro_images(turned, camera.grid, np.array([0]), np.array([0]), 5.0)
     assert len(owners) == len(lenses) == 0
+
+
+def test_slopes_of_planes(geometry, rng):
+    """Small steps over a texture with these slopes stay in the plane."""
+    n = len(geometry.points_world)
+    tangents = compute_tangents(geometry, np.arange(n), rng.integers(0, N_VIEWS, n))
+    normals = rng.normal(size=(n, 3))
+    normals[3] = np.nan
+    slopes = slopes_of_planes(tangents, normals)
+    np.testing.assert_array_equal(slopes[3], 0.0)
+    for i in set(range(n)) - {3}:
+        for axis in range(2):
+            step = tangents[i, :, axis] + slopes[i, axis] * tangents[i, :, 2]
+            assert abs(normals[i] @ step) < 1e-9 * np.linalg.norm(step) * np.linalg.norm(normals[i])

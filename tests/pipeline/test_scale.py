@@ -57,13 +57,13 @@ def test_picked_distances(tmp_path):
         (read_marker_distances, "1.5 2 40 0.1", "line 2"),
         (read_marker_distances, "1 2 forty 0.1", "line 2"),
         (read_marker_distances, "1 2 -40 0.1", "needs positive"),
-        (read_marker_distances, "1 2 40 0", "needs positive"),
+        (read_marker_distances, "1 2 40 0", "line 2: distance 40 +- 0 mm, needs positive"),
         (read_marker_distances, "1 2 nan 0.1", "needs positive"),
         (read_marker_distances, "1 2 40 inf", "needs positive"),
         (read_picked_distances, "a 1 2 3 4 5", "line 2: needs 'frame x1 y1 x2 y2 mm sigma'"),
         (read_picked_distances, "a 1 2 3 4 5 6 7", "line 2"),
         (read_picked_distances, "a 1 2 3 four 5 6", "line 2"),
-        (read_picked_distances, "a 1 2 3 4 -5 6", "needs positive"),
+        (read_picked_distances, "a 1 2 3 4 -5 6", "line 2: distance -5 +- 6 mm"),
         (read_picked_distances, "a 1 2 3 4 5 nan", "needs positive"),
     ],
 )
@@ -184,6 +184,11 @@ def test_markers_are_placed_exactly(geometry, rng):
     assert found.notes == ()
     assert found.source == "markers"
     assert set(found.references.tolist()) == {3}
+    # normals are across the sides
+    sides = [[0, 1, 3]] * 4 + [[4, 5, 7]] * 4 + [[0, 1, 3], [4, 5, 7]]
+    for normal, (a, b, c) in zip(found.normals_world, sides, strict=True):
+        along = [wanted[b] - wanted[a], wanted[c] - wanted[a]]
+        np.testing.assert_allclose(along @ normal, 0.0, atol=1e-4 * np.linalg.norm(normal))
     # every point has its place in all views
     assert len(found.seen_points) == 10 * 6
     for point, view, xy in zip(found.seen_points, found.seen_views, found.seen_px, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -23,6 +24,7 @@ _GUESSES = (
     "DICT_ARUCO_ORIGINAL",
     "DICT_APRILTAG_36h11",
 )
+_BY_CHANCE = 3
 _LEAST_SIDE_PX = 12.0
 _MOST_REACH_PX = 4.0
 _HALF_STEPS = 16
@@ -146,8 +148,14 @@ def _fit_edge(
     return np.append(normal, -normal @ center)
 
 
-def guess_dictionary(image: npt.NDArray[np.uint8], besides: str) -> str | None:
-    """Return another common dictionary whose markers are in an image, None if there is none."""
-    counts = {name: len(detect_markers(image, name)) for name in _GUESSES if name != besides}
-    best = max(counts, key=lambda name: counts[name])
-    return best if counts[best] > 0 else None
+def guess_dictionary(images: Sequence[npt.NDArray[np.uint8]], given: str) -> str | None:
+    """Return another common dictionary that images have many more markers of, None without one.
+
+    A few markers may be read by chance in a dictionary that they are not of.
+    """
+    counts = {
+        name: sum(len(detect_markers(image, name)) for image in images)
+        for name in {*_GUESSES, given}
+    }
+    best = max(_GUESSES, key=lambda name: counts[name])
+    return best if counts[best] > _BY_CHANCE * counts[given] else None

@@ -15,6 +15,7 @@ from lifcal.measure.prediction import (
     compute_tangents,
     find_micro_images,
     predict,
+    slopes_of_planes,
 )
 from lifcal.measure.tracks import Tracks, choose_tracks, find_views, sample_map
 
@@ -35,4 +36,5 @@ __all__ = [
     "measure",
     "predict",
     "sample_map",
+    "slopes_of_planes",
 ]

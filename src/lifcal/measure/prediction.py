@@ -119,6 +119,22 @@ def compute_tangents(geometry: SceneGeometry, points: IntArray, views: IntArray)
     return np.asarray(np.einsum("nji,njk->nik", geometry.rotations[views], tangents))
 
 
+def slopes_of_planes(tangents_world: FloatArray, normals_world: FloatArray) -> FloatArray:
+    """Return the slopes that put surfaces into planes, (n, 2); zero where a normal is not known.
+
+    Parameters
+    ----------
+    tangents_world : (n, 3, 3) float64
+        From `compute_tangents`.
+    normals_world : (n, 3) float64
+        NaN where unknown.
+    """
+    along = np.einsum("nij,ni->nj", tangents_world, normals_world)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        slopes = -along[:, :2] / along[:, 2:]
+    return np.where(np.isfinite(slopes).all(axis=1, keepdims=True), slopes, 0.0)
+
+
 def find_micro_images(
     geometry: SceneGeometry,
     grid: MicroLensGrid,

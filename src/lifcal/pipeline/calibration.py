@@ -51,6 +51,7 @@ from lifcal.measure import (
     measure,
     predict,
     sample_map,
+    slopes_of_planes,
 )
 from lifcal.pipeline.focusing import FocusRun, focus_frames
 from lifcal.pipeline.listener import Listener
@@ -367,9 +368,12 @@ class _Bench:
             images = _choose_images(geometry, tracks, pairs, grid, optics, measure_options)
         found_px = np.full((len(images), 2), np.nan)
         anchored = np.zeros(len(images), np.bool_)
+        slopes = np.zeros((len(tracks), 2))
         if extra is not None:
             first = len(tracks) - len(extra.points_world)
             anchored, found_px = _anchor(geometry, images, extra, first)
+            tangents = compute_tangents(geometry, tracks.points[first:], extra.references)
+            slopes[first:] = slopes_of_planes(tangents, extra.normals_world)
         return cls(
             run,
             options,
@@ -385,7 +389,7 @@ class _Bench:
             notes,
             found_px,
             anchored,
-            slopes=np.zeros((len(tracks), 2)),
+            slopes=slopes,
         )
 
     def cut(self, listener: Listener) -> None:

@@ -20,6 +20,7 @@ from lifcal.imaging.markers import DICTIONARY, Marker, detect_markers, guess_dic
 from lifcal.measure.prediction import SceneGeometry
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.tracking import read_gray
+from lifcal.virtual.engine import spread_choice
 
 KNOWN = ("f_L", "B")
 _FEWEST_VIEWS = 2
@@ -27,6 +28,8 @@ _MOST_MISS_PX = 3.0
 """Of a corner in a virtual image, raw px: farther off is a wrong detection."""
 _SIDE_SIGMA = 0.002
 """Of a marker's side, relative: how well people print and measure."""
+_GUESS_FRAMES = 5
+"""In which other dictionaries are tried."""
 _SAME_TIME = 1e-3
 _PICK_HALF = 7
 """Of a patch around a picked point, pixels of the focused image."""
@@ -122,6 +125,8 @@ class ScalePoints:
         Where they are about, in the geometry's scale.
     references : (n,) int64
         The view in which each is as it was picked, or well seen.
+    normals_world : (n, 3) float64
+        Of the surfaces that they lie on; NaN where unknown.
     pairs : (n_distances, 2) int64
         Into `points_world`.
     lengths_mm, sigmas_mm : (n_distances,) float64
@@ -135,6 +140,7 @@ class ScalePoints:
 
     points_world: FloatArray
     references: IntArray
+    normals_world: FloatArray
     seen_points: IntArray
     seen_views: IntArray
     seen_px: FloatArray
@@ -160,7 +166,7 @@ def read_marker_distances(path: Path) -> tuple[tuple[int, int, float, float], ..
             raise DataError(
                 f"{path}: line {number}: needs 'id1 id2 mm sigma', found {' '.join(words)!r}"
             ) from None
-    _check_lengths(path, [row[2:] for row in rows])
+        _check_length(path, number, *rows[-1][2:])
     return tuple(rows)
 
 
@@ -176,8 +182,8 @@ def read_picked_distances(path: Path) -> tuple[PickedDistance, ...]:
                 f"{path}: line {number}: needs 'frame x1 y1 x2 y2 mm sigma', found "
                 f"{' '.join(words)!r}"
             ) from None
+        _check_length(path, number, length, sigma)
         rows.append(PickedDistance(frame, (x1, y1), (x2, y2), length, sigma))
-    _check_lengths(path, [(row.length_mm, row.sigma_mm) for row in rows])
     return tuple(rows)
 
 
@@ -193,10 +199,11 @@ def _read_rows(path: Path) -> list[tuple[int, list[str]]]:
     return rows
 
 
-def _check_lengths(path: Path, rows: Sequence[tuple[float, ...]]) -> None:
-    for length, sigma in rows:
-        if not (np.isfinite([length, sigma]).all() and length > 0.0 and sigma > 0.0):
-            raise DataError(f"{path}: distance {length:g} +- {sigma:g} mm, needs positive numbers")
+def _check_length(path: Path, number: int, length: float, sigma: float) -> None:
+    if not (np.isfinite([length, sigma]).all() and length > 0.0 and sigma > 0.0):
+        raise DataError(
+            f"{path}: line {number}: distance {length:g} +- {sigma:g} mm, needs positive numbers"
+        )
 
 
 # Markers
@@ -210,22 +217,23 @@ def find_markers(
     Raises
     ------
     DataError
-        If there are none; it says if there are some of another dictionary.
+        If there are none, or they are of another dictionary.
     """
     found: list[list[Marker]] = []
     with listener.steps("looking for markers", len(paths)) as step:
         for path in paths:
             found.append(detect_markers(read_gray(path), options.dictionary))
             step("")
-    if not any(found):
-        other = guess_dictionary(read_gray(paths[len(paths) // 2]), options.dictionary)
-        hint = (
-            f"there are markers of {other}: give --dictionary {other}"
-            if other is not None
-            else "are they in the picture, flat, with a white margin, 20 pixels wide or more?"
-        )
+    some = [read_gray(paths[i]) for i in spread_choice(len(paths), _GUESS_FRAMES)]
+    other = guess_dictionary(some, options.dictionary)
+    if other is not None:
         raise DataError(
-            f"no marker of {options.dictionary} in any of {len(paths)} focused images: {hint}"
+            f"the markers are of {other}, not of {options.dictionary}: give --dictionary {other}"
+        )
+    if not any(found):
+        raise DataError(
+            f"no marker of {options.dictionary} in any of {len(paths)} focused images: are they in "
+            "the picture, flat, with a white margin, 20 pixels wide or more?"
         )
     return found
 
@@ -263,6 +271,7 @@ def place_markers(
         )
     points: list[FloatArray] = []
     references: list[int] = []
+    normals: list[FloatArray] = []
     seen_at: list[tuple[int, int, float, float]] = []
     rows: list[tuple[int, int, float, float]] = []
     notes: list[str] = []
@@ -276,6 +285,7 @@ def place_markers(
                 found = sightings[marker_id][view]
                 seen_at += [(first + i, view, *found[i].tolist()) for i in range(4)]
             references += [int(views[len(views) // 2])] * 4
+            normals += [_normal(corners)] * 4
             rows += [(first + i, first + (i + 1) % 4, side, sigma) for i in range(4)]
         if len(corners_of) == 1:
             notes.append(
@@ -297,6 +307,7 @@ def place_markers(
                     seen_at.append((len(points), view, *middle.tolist()))
                 points.append(corners.mean(axis=0))
                 references.append(int(views[len(views) // 2]))
+                normals.append(_normal(corners))
         rows.append((centers[first_id], centers[second_id], length, sigma))
     if not rows:
         raise DataError(
@@ -306,6 +317,7 @@ def place_markers(
     return ScalePoints(
         np.array(points),
         np.array(references, np.int64),
+        np.array(normals),
         seen_table[:, 0].astype(np.int64),
         seen_table[:, 1].astype(np.int64),
         seen_table[:, 2:],
@@ -364,6 +376,11 @@ def triangulate(geometry: SceneGeometry, views: IntArray, points_virt_px: FloatA
     return point
 
 
+def _normal(corners: FloatArray) -> FloatArray:
+    """Return the normal of a square, (3,): across its diagonals."""
+    return np.cross(corners[2] - corners[0], corners[3] - corners[1])
+
+
 def _cross_diagonals(corners_px: FloatArray) -> FloatArray:
     """Return where the diagonals of a square meet in an image: its center under perspective."""
     a, b, c, d = np.column_stack([corners_px, np.ones(4)])
@@ -417,6 +434,7 @@ def place_picked(
     return ScalePoints(
         np.array(points),
         np.array(references, np.int64),
+        np.full((len(points), 3), np.nan),
         np.arange(len(points), dtype=np.int64),
         np.array(references, np.int64),
         np.array(places),
