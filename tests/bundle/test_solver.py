@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
 
@@ -24,6 +23,7 @@ from lifcal.bundle import (
 from lifcal.camera import NoDistortion
 from lifcal.errors import ConfigError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
+from lifcal.threads import THREADS
 from tests.bundle import cases
 from tests.reference import bundle_twin
 
@@ -89,18 +89,18 @@ def test_agrees_with_scipy(loss, with_scale, rng):
     np.testing.assert_allclose(found.array.as_vector(), wanted, rtol=1e-6)
 
 
-def test_sums_do_not_depend_on_threads(rng):
+def test_sums_do_not_depend_on_threads(rng, monkeypatch):
     scene = cases.small_scene("mini", rng)
     layout = Layout(cases.make_problem(scene))
     results = []
-    for threads in (1, numba.config.NUMBA_NUM_THREADS):
-        numba.set_num_threads(threads)
+    for count in (1, 2, 3):
+        monkeypatch.setattr(THREADS, "count", count)
         linearization = layout.linearize(scene.truth, Loss("huber", 1.3, 0.1))
         system = linearization.reduce(1e-4)
         results.append((linearization.cost, system.dense(), system.reduced_gradient.copy()))
-    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
-    for first, second in zip(*results, strict=True):
-        np.testing.assert_array_equal(first, second)
+    for found in zip(*results, strict=True):
+        np.testing.assert_array_equal(found[0], found[1])
+        np.testing.assert_array_equal(found[0], found[2])
 
 
 def test_the_same_input_gives_the_same_output(rng):

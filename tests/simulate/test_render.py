@@ -1,6 +1,5 @@
 """The renderer against slow twins, against the analytic white image, and against itself."""
 
-import numba
 import numpy as np
 import pytest
 
@@ -18,6 +17,7 @@ from lifcal.simulate import (
     build_camera,
 )
 from lifcal.simulate._kernels import pick_set
+from lifcal.threads import THREADS
 from tests.reference import ray_twin
 from tests.reference.raycast import cast_rays
 
@@ -206,17 +206,13 @@ def test_small_main_aperture_takes_the_other_sampling(rng):
         assert light[y - 200, x - 300] == pytest.approx(expected, abs=0.02)
 
 
-def test_the_same_seed_gives_the_same_light_on_any_number_of_threads(rng):
+def test_the_same_seed_gives_the_same_light_on_any_number_of_threads(rng, monkeypatch):
     renderer = Renderer(build_camera("mini"), 4)
     scene, pose = PackedScene(make_scene(rng)), make_pose(rng)
     first = renderer.render_raw(scene, pose, 7)
     other = renderer.render_raw(scene, pose, 8)
-    threads = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
-        again = renderer.render_raw(scene, pose, 7)
-    finally:
-        numba.set_num_threads(threads)
+    monkeypatch.setattr(THREADS, "count", 1)
+    again = renderer.render_raw(scene, pose, 7)
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
 

@@ -86,7 +86,8 @@ def test_box_sum(rng):
 def test_semi_global(rng):
     cost = rng.uniform(size=(7, 9, 6)).astype(np.float32)
     total = np.empty_like(cost)
-    _kernels.semi_global(cost, np.float32(0.1), np.float32(0.4), total)
+    _kernels.pass_along_rows(cost, np.float32(0.1), np.float32(0.4), total)
+    _kernels.pass_along_columns(cost, np.float32(0.1), np.float32(0.4), total)
     np.testing.assert_allclose(total, twin.semi_global(cost, 0.1, 0.4), atol=1e-5)
 
 

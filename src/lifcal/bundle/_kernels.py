@@ -15,9 +15,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from lifcal.camera._kernels import distort_by_parameters, distort_point
+from lifcal.geometry._kernels import take_median
+from lifcal.threads import in_parts
 
 FOCUS_OFF = 0
 FOCUS_LINEAR = 1
@@ -26,7 +28,8 @@ FOCUS_DEVIGNETTED = 3
 
 # A product and a sum may become one instruction, and a division by zero gives what IEEE says; NaN
 # keeps its meaning.
-_OPTIONS: Any = {"cache": True, "error_model": "numpy", "fastmath": {"contract"}}
+_PARTS: Any = {"error_model": "numpy", "fastmath": {"contract"}}
+_OPTIONS: Any = {"cache": True, **_PARTS}
 
 VIEWS_PER_GROUP = 8
 
@@ -193,15 +196,15 @@ def camera_point(rotations, translations, points, view, point):
     )
 
 
-@njit(parallel=True, **_OPTIONS)
+@in_parts(lambda pairs: len(pairs[0]), least=16, **_PARTS)
 def compute_residuals(
-    theta, model, k, rotations, translations, points, pairs, obs, centers, focus, out
+    begin, end, theta, model, k, rotations, translations, points, pairs, obs, centers, focus, out
 ):
     """Fill `out` (n_obs, 2) with seen minus measured, in raw px, not weighted."""
     pair_points, pair_views, pair_obs = pairs
     obs_center, obs_xy, obs_type = obs
     shape, main, micro = focus
-    for pair in prange(pair_points.shape[0]):
+    for pair in range(begin, end):
         x, y, z = camera_point(rotations, translations, points, pair_views[pair], pair_points[pair])
         for i in range(pair_obs[pair], pair_obs[pair + 1]):
             c = obs_center[i]
@@ -224,8 +227,10 @@ def compute_residuals(
             out[i, 1] = yd - obs_xy[i, 1]
 
 
-@njit(parallel=True, **_OPTIONS)
+@in_parts(lambda chunk_pairs: len(chunk_pairs) - 1, **_PARTS)
 def compute_cost(
+    begin,
+    end,
     theta,
     model,
     k,
@@ -240,15 +245,17 @@ def compute_cost(
     focus,
     loss,
     chunk_pairs,
+    costs,
 ):
-    """Return half the sum of rho over the active observations; NaN if one has no projection."""
+    """Fill `costs` (n_chunks,) with the sums of rho over the active observations.
+
+    NaN if one has no projection.
+    """
     pair_points, pair_views, pair_obs = pairs
     obs_center, obs_xy, obs_type = obs
     shape, main, micro = focus
     loss_id, loss_scale, inverse_noise, _ = loss
-    n_chunks = chunk_pairs.shape[0] - 1
-    costs = np.zeros(n_chunks)
-    for chunk in prange(n_chunks):
+    for chunk in range(begin, end):
         total = 0.0
         for pair in range(chunk_pairs[chunk], chunk_pairs[chunk + 1]):
             x, y, z = camera_point(
@@ -280,10 +287,6 @@ def compute_cost(
                 rho, _, _ = robust_loss(loss_id, loss_scale, ax * ax + ay * ay)
                 total += rho
         costs[chunk] = total
-    cost = 0.0
-    for chunk in range(n_chunks):
-        cost += costs[chunk]
-    return 0.5 * cost
 
 
 @njit(**_OPTIONS)
@@ -393,8 +396,10 @@ def fill_rows(
     return xd, yd
 
 
-@njit(parallel=True, **_OPTIONS)
+@in_parts(lambda pairs: len(pairs[0]), least=16, **_PARTS)
 def compute_rows(
+    begin,
+    end,
     theta,
     model,
     k,
@@ -413,7 +418,7 @@ def compute_rows(
     pair_points, pair_views, pair_obs = pairs
     obs_center, _, obs_type = obs
     shape, main, micro = focus
-    for pair in prange(pair_points.shape[0]):
+    for pair in range(begin, end):
         tail = np.zeros((2, max(k.shape[0], 1)))
         x, y, z = camera_point(rotations, translations, points, pair_views[pair], pair_points[pair])
         for i in range(pair_obs[pair], pair_obs[pair + 1]):
@@ -440,8 +445,10 @@ def compute_rows(
             )
 
 
-@njit(parallel=True, **_OPTIONS)
+@in_parts(lambda chunk_pairs: len(chunk_pairs) - 1, **_PARTS)
 def linearize(
+    begin,
+    end,
     theta,
     model,
     k,
@@ -460,8 +467,9 @@ def linearize(
     chunk_pairs,
     pair_normal,
     chunk_normal,
+    costs,
 ):
-    """Accumulate the normal matrices; return the cost.
+    """Accumulate the normal matrices, and `costs` (n_chunks,) as `compute_cost` does.
 
     `pair_normal` (n_pairs, 3, 4 + n_theta) gets, for each pair, the rows of X: by X, by the
     intrinsics, gradient. `chunk_normal` (n_chunks, n_theta, n_theta + 1) gets the intrinsics' upper
@@ -473,9 +481,7 @@ def linearize(
     loss_id, loss_scale, inverse_noise, bends = loss
     n_theta = theta.shape[0]
     n = 3 + n_theta
-    n_chunks = chunk_pairs.shape[0] - 1
-    costs = np.zeros(n_chunks)
-    for chunk in prange(n_chunks):
+    for chunk in range(begin, end):
         row_x = np.zeros(n)
         row_y = np.zeros(n)
         tail = np.zeros((2, max(k.shape[0], 1)))
@@ -556,10 +562,6 @@ def linearize(
             for b in range(n_theta + 1):
                 own[a, b] = normal[3 + a, 3 + b]
         costs[chunk] = total
-    cost = 0.0
-    for chunk in range(n_chunks):
-        cost += costs[chunk]
-    return 0.5 * cost
 
 
 @njit(**_OPTIONS)
@@ -577,11 +579,11 @@ def expand_to_pose(block, x, y, z, out):
         out[a, 5] = bz
 
 
-@njit(parallel=True, **_OPTIONS)
-def sum_points(rotations, pair_views, point_pairs, pair_normal, point_normal):
+@in_parts(lambda point_pairs: len(point_pairs) - 1, least=16, **_PARTS)
+def sum_points(begin, end, rotations, pair_views, point_pairs, pair_normal, point_normal):
     """Fill `point_normal` (n_points, 3, 4 + n_theta): by the point, by the intrinsics, gradient."""
     width = pair_normal.shape[2]
-    for point in prange(point_pairs.shape[0] - 1):
+    for point in range(begin, end):
         out = point_normal[point]
         out[:, :] = 0.0
         for pair in range(point_pairs[point], point_pairs[point + 1]):
@@ -602,8 +604,10 @@ def sum_points(rotations, pair_views, point_pairs, pair_normal, point_normal):
                     )
 
 
-@njit(parallel=True, **_OPTIONS)
+@in_parts(lambda chunk_points: len(chunk_points) - 1, **_PARTS)
 def eliminate_points(
+    begin,
+    end,
     rotations,
     translations,
     points,
@@ -618,18 +622,18 @@ def eliminate_points(
     pair_half,
     point_half,
     chunk_out,
+    failed,
 ):
     """Factor each point's damped block L L^T and divide its coupling by L.
 
     `factors` (n_points, 3, 3) gets L; `pair_half` (18 n_pairs) gets L^-1 W of the poses, end to end
     for each point a matrix (3, 6 n) of its n pairs; `point_half` (n_points, 3, n_theta + 1) that of
     the intrinsics and of the gradient; `chunk_out` (n_chunks, n_theta, n_theta + 1) their products.
-    Kept points are not eliminated: zeros. Returns the number of points whose block has no factor.
+    Kept points are not eliminated: zeros. `failed` (n_chunks,), zero before, counts points whose
+    block has no factor.
     """
     n_theta = point_half.shape[2] - 1
-    n_chunks = chunk_points.shape[0] - 1
-    failed = np.zeros(n_chunks, np.int64)
-    for chunk in prange(n_chunks):
+    for chunk in range(begin, end):
         own = chunk_out[chunk]
         own[:, :] = 0.0
         coupling = np.empty((3, 3))
@@ -697,10 +701,6 @@ def eliminate_points(
                     pair_half[place + b] = h0
                     pair_half[place + row + b] = h1
                     pair_half[place + 2 * row + b] = (wide[2, b] - l20 * h0 - l21 * h1) / l22
-    total = 0
-    for chunk in range(n_chunks):
-        total += failed[chunk]
-    return total
 
 
 @njit(**_OPTIONS)
@@ -804,8 +804,10 @@ def reduce_group(
                 blocks[slot, a, b] += own[view - low, a, b]
 
 
-@njit(parallel=True, **_OPTIONS)
+@in_parts(lambda row_slots: -(-len(row_slots) // VIEWS_PER_GROUP), **_PARTS)
 def reduce_views(
+    begin,
+    end,
     rotations,
     translations,
     points,
@@ -828,7 +830,7 @@ def reduce_views(
     """
     n_views = row_slots.shape[0]
     n_groups = (n_views + VIEWS_PER_GROUP - 1) // VIEWS_PER_GROUP
-    for task in prange(n_groups):
+    for task in range(begin, end):
         # first and last groups in turn: the first have long rows, the last short ones
         half = np.int64(task) // 2
         group = half if task % 2 == 0 else n_groups - 1 - half
@@ -852,13 +854,23 @@ def reduce_views(
         )
 
 
-@njit(parallel=True, **_OPTIONS)
+@in_parts(lambda point_pairs: len(point_pairs) - 1, least=16, **_PARTS)
 def back_substitute(
-    point_pairs, pair_views, kept, factors, pair_half, point_half, pose_steps, theta_step, out
+    begin,
+    end,
+    point_pairs,
+    pair_views,
+    kept,
+    factors,
+    pair_half,
+    point_half,
+    pose_steps,
+    theta_step,
+    out,
 ):
     """Fill `out` (n_points, 3) with the step of each eliminated point, zero for kept ones."""
     n_theta = theta_step.shape[0]
-    for point in prange(point_pairs.shape[0] - 1):
+    for point in range(begin, end):
         if kept[point]:
             out[point, :] = 0.0
             continue
@@ -887,15 +899,15 @@ def back_substitute(
         out[point, 2] = s2
 
 
-@njit(parallel=True, **_OPTIONS)
-def fit_virtual_points(pair_obs, obs_center, obs_xy, centers, out, information, misfit):
+@in_parts(lambda pair_obs: len(pair_obs) - 1, least=16, **_PARTS)
+def fit_virtual_points(begin, end, pair_obs, obs_center, obs_xy, centers, out, information, misfit):
     """Fit x - C = a - b C to the micro images of each pair, robustly.
 
     `out` (n_pairs, 3) gets a_x, a_y and b, that is (X_u / u, 1 / u); `information` (n_pairs, 3, 3)
     its normal matrix for unit noise; `misfit` (n_pairs,) the median residual length. NaN for a pair
     with fewer than two different centers.
     """
-    for pair in prange(pair_obs.shape[0] - 1):
+    for pair in range(begin, end):
         first = pair_obs[pair]
         n = pair_obs[pair + 1] - first
         out[pair, :] = math.nan
@@ -939,7 +951,7 @@ def fit_virtual_points(pair_obs, obs_center, obs_xy, centers, out, information, 
                     ex = ox[m] - ax + b * cx[m]
                     ey = oy[m] - ay + b * cy[m]
                     length[m] = math.sqrt(ex * ex + ey * ey)
-                middle = np.median(length)
+                middle = take_median(length)
                 if middle < best:
                     best = middle
                     best_ax = ax
@@ -985,7 +997,7 @@ def fit_virtual_points(pair_obs, obs_center, obs_xy, centers, out, information, 
                 ex = ox[m] - ax + b * cx[m]
                 ey = oy[m] - ay + b * cy[m]
                 length[m] = math.sqrt(ex * ex + ey * ey)
-            scale = np.median(length)
+            scale = take_median(length)
         out[pair, 0] = ax
         out[pair, 1] = ay
         out[pair, 2] = b

@@ -191,7 +191,8 @@ class Layout:
     def compute_cost(self, state: BundleState, loss: Loss) -> float:
         """Return the cost along the value path; NaN where a point has no projection."""
         centers, _, _ = self.undistort_centers(state)
-        cost = _kernels.compute_cost(
+        costs = np.empty(N_CHUNKS)
+        _kernels.compute_cost(
             *self._head(state),
             self.whitening,
             self.active,
@@ -199,16 +200,18 @@ class Layout:
             self.focus,
             loss.packed(),
             self.chunk_pairs,
+            costs,
         )
         _, residuals = extra_rows(self, state)
-        return float(cost) + 0.5 * float(residuals @ residuals)
+        return 0.5 * float(costs.sum() + residuals @ residuals)
 
     def linearize(self, state: BundleState, loss: Loss) -> Linearization:
         """Return cost, gradient and normal matrices, which hold until the next call."""
         centers, by_c, by_k = self.undistort_centers(state)
         pair_normal = self.buffer("pair_normal", len(self.pairs[0]), 3, 4 + self.n_theta)
         chunk_normal = np.empty((N_CHUNKS, self.n_theta, self.n_theta + 1))
-        cost = _kernels.linearize(
+        costs = np.empty(N_CHUNKS)
+        _kernels.linearize(
             *self._head(state),
             self.whitening,
             self.active,
@@ -220,6 +223,7 @@ class Layout:
             self.chunk_pairs,
             pair_normal,
             chunk_normal,
+            costs,
         )
         jacobian, residuals = extra_rows(self, state)
         total = chunk_normal.sum(axis=0)  # in order: the first axis is added one by one
@@ -230,7 +234,7 @@ class Layout:
         return Linearization(
             layout=self,
             state=state,
-            cost=float(cost) + 0.5 * float(residuals @ residuals),
+            cost=0.5 * float(costs.sum() + residuals @ residuals),
             pair_normal=pair_normal,
             point_normal=point_normal,
             theta_normal=_mirror(total[:, :-1]),
@@ -279,7 +283,8 @@ class Linearization:
         pair_half = layout.buffer("pair_half", 18 * n_pairs)
         point_half = layout.buffer("point_half", layout.n_points, 3, n_theta + 1)
         chunk_out = np.empty((N_CHUNKS, n_theta, n_theta + 1))
-        failed = _kernels.eliminate_points(
+        failed = np.zeros(N_CHUNKS, np.int64)
+        _kernels.eliminate_points(
             state.rotations,
             state.translations_mm,
             state.points_world_mm,
@@ -294,6 +299,7 @@ class Linearization:
             pair_half,
             point_half,
             chunk_out,
+            failed,
         )
         blocks = layout.buffer("blocks", len(layout.block_rows), 6, 6)
         borders = np.empty((layout.n_views, 6, n_theta + 1))
@@ -344,7 +350,7 @@ class Linearization:
         return ReducedSystem(
             linearization=self,
             damping=damping,
-            failed=int(failed),
+            failed=int(failed.sum()),
             factors=factors,
             pair_half=pair_half,
             point_half=point_half,

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
+
+from lifcal.threads import in_parts
 
 NO_DISTORTION = 0
 BROWN = 1
@@ -123,25 +125,25 @@ def undistort_point(model, k, fold, xd, yd):
     return xd, yd
 
 
-@njit(cache=True, parallel=True)
-def distort_points(model, k, cx, cy, points, out):
-    for i in prange(points.shape[0]):
+@in_parts(lambda points: len(points), least=256)
+def distort_points(begin, end, model, k, cx, cy, points, out):
+    for i in range(begin, end):
         x, y, _, _, _, _ = distort_point(model, k, points[i, 0] - cx, points[i, 1] - cy)
         out[i, 0] = x + cx
         out[i, 1] = y + cy
 
 
-@njit(cache=True, parallel=True)
-def undistort_points(model, k, fold, cx, cy, points, out):
-    for i in prange(points.shape[0]):
+@in_parts(lambda points: len(points), least=256)
+def undistort_points(begin, end, model, k, fold, cx, cy, points, out):
+    for i in range(begin, end):
         x, y = undistort_point(model, k, fold, points[i, 0] - cx, points[i, 1] - cy)
         out[i, 0] = x + cx
         out[i, 1] = y + cy
 
 
-@njit(cache=True, parallel=True)
-def distort_jacobians(model, k, cx, cy, points, by_point, by_parameters):
-    for i in prange(points.shape[0]):
+@in_parts(lambda points: len(points), least=256)
+def distort_jacobians(begin, end, model, k, cx, cy, points, by_point, by_parameters):
+    for i in range(begin, end):
         x = points[i, 0] - cx
         y = points[i, 1] - cy
         _, _, jxx, jxy, jyx, jyy = distort_point(model, k, x, y)
@@ -173,9 +175,9 @@ def project_point(intrinsics, model, k, x, y, z, center_x, center_y):
     return xd + cx, yd + cy, rx, ry, nx, ny, w, jxx, jxy, jyx, jyy
 
 
-@njit(cache=True, parallel=True)
-def project_pairs(intrinsics, model, k, points, lenses, centers, out):
-    for i in prange(points.shape[0]):
+@in_parts(lambda points: len(points), least=256)
+def project_pairs(begin, end, intrinsics, model, k, points, lenses, centers, out):
+    for i in range(begin, end):
         lens = lenses[i]
         xd, yd, _, _, _, _, _, _, _, _, _ = project_point(
             intrinsics,
@@ -191,9 +193,20 @@ def project_pairs(intrinsics, model, k, points, lenses, centers, out):
         out[i, 1] = yd
 
 
-@njit(cache=True, parallel=True)
+@in_parts(lambda points: len(points), least=256)
 def project_pairs_with_jacobian(
-    intrinsics, model, k, points, lenses, centers, center_by_c, center_by_k, out, jacobian
+    begin,
+    end,
+    intrinsics,
+    model,
+    k,
+    points,
+    lenses,
+    centers,
+    center_by_c,
+    center_by_k,
+    out,
+    jacobian,
 ):
     """Fill `jacobian` (n, 2, 8 + n_k): by point x, y, z; F, c_x, c_y, alpha, beta; distortion."""
     n_k = k.shape[0]
@@ -201,7 +214,7 @@ def project_pairs_with_jacobian(
     cx = intrinsics[1]
     cy = intrinsics[2]
     alpha = intrinsics[3]
-    for i in prange(points.shape[0]):
+    for i in range(begin, end):
         lens = lenses[i]
         x = points[i, 0]
         y = points[i, 1]
@@ -261,14 +274,14 @@ def project_pairs_with_jacobian(
                 tail[1, j] += jyx * sx + jyy * sy
 
 
-@njit(cache=True, parallel=True)
-def undistort_centers_with_jacobian(model, k, fold, cx, cy, centers, out, by_c, by_k):
+@in_parts(lambda centers: len(centers), least=256)
+def undistort_centers_with_jacobian(begin, end, model, k, fold, cx, cy, centers, out, by_c, by_k):
     """Undistort micro-image centers; derivatives by c (n, 2, 2) and by k (n, 2, n_k).
 
     From distort(C; c, k) = C_I, held fixed: dC/dc = I - J^-1, dC/dk = -J^-1 dD/dk.
     """
     n_k = k.shape[0]
-    for i in prange(centers.shape[0]):
+    for i in range(begin, end):
         x, y = undistort_point(model, k, fold, centers[i, 0] - cx, centers[i, 1] - cy)
         out[i, 0] = x + cx
         out[i, 1] = y + cy
@@ -334,9 +347,9 @@ def nearest_center(centers, start, items, origin, shape, cell, x, y):
         ring += 1
 
 
-@njit(cache=True, parallel=True)
-def nearest_centers(centers, start, items, origin, shape, cell, points, out):
-    for i in prange(points.shape[0]):
+@in_parts(lambda points: len(points), least=256)
+def nearest_centers(begin, end, centers, start, items, origin, shape, cell, points, out):
+    for i in range(begin, end):
         out[i] = nearest_center(
             centers, start, items, origin, shape, cell, points[i, 0], points[i, 1]
         )
@@ -375,11 +388,11 @@ def list_within(centers, start, items, origin, shape, cell, x, y, reach, out, at
     return at
 
 
-@njit(cache=True, parallel=True)
-def count_within(centers, start, items, origin, shape, cell, points, reach, out):
+@in_parts(lambda points: len(points), least=256)
+def count_within(begin, end, centers, start, items, origin, shape, cell, points, reach, out):
     """Count the centers within `reach[i]` of `points[i]`."""
     nothing = np.empty(0, np.int64)
-    for p in prange(points.shape[0]):
+    for p in range(begin, end):
         out[p] = list_within(
             centers,
             start,
@@ -395,11 +408,13 @@ def count_within(centers, start, items, origin, shape, cell, points, reach, out)
         )
 
 
-@njit(cache=True, parallel=True)
-def fill_within(centers, start, items, origin, shape, cell, points, reach, offsets, out):
+@in_parts(lambda points: len(points), least=256)
+def fill_within(
+    begin, end, centers, start, items, origin, shape, cell, points, reach, offsets, out
+):
     """Write the centers within `reach[i]` of `points[i]` to out[offsets[i]:], in index order."""
-    for p in prange(points.shape[0]):
-        end = list_within(
+    for p in range(begin, end):
+        stop = list_within(
             centers,
             start,
             items,
@@ -412,13 +427,13 @@ def fill_within(centers, start, items, origin, shape, cell, points, reach, offse
             out,
             offsets[p],
         )
-        out[offsets[p] : end].sort()
+        out[offsets[p] : stop].sort()
 
 
-@njit(cache=True, parallel=True)
-def label_pixels(centers, start, items, origin, shape, cell, radius, labels):
+@in_parts(lambda labels: len(labels))
+def label_pixels(begin, end, centers, start, items, origin, shape, cell, radius, labels):
     """Fill `labels` (rows, cols) with the nearest center within `radius`, else -1."""
-    for row in prange(labels.shape[0]):
+    for row in range(begin, end):
         for col in range(labels.shape[1]):
             lens = nearest_center(centers, start, items, origin, shape, cell, col, row)
             labels[row, col] = -1

@@ -1,11 +1,15 @@
 """Loops over pixels and micro images for fitting the grid."""
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
+
+from lifcal.threads import in_parts
 
 
-@njit(cache=True, parallel=True)
-def fold_cell(image, origin, inverse, brightness, q_first, r_first, box, size, totals, counts):
+@in_parts(lambda totals: len(totals))
+def fold_cell(
+    begin, end, image, origin, inverse, brightness, q_first, r_first, box, size, totals, counts
+):
     """Average an image over the cells of a lattice.
 
     `inverse` turns (x, y) - origin into lattice units (q, r); `brightness` (rows r, columns q)
@@ -15,7 +19,7 @@ def fold_cell(image, origin, inverse, brightness, q_first, r_first, box, size, t
     """
     chunks = totals.shape[0]
     height = box[3] - box[1]
-    for chunk in prange(chunks):
+    for chunk in range(begin, end):
         totals[chunk] = 0.0
         counts[chunk] = 0.0
         for row in range(
@@ -67,8 +71,8 @@ def _solve(matrix, vector, n):
     return True
 
 
-@njit(cache=True, parallel=True)
-def match_cells(image, centers, inverse, table, radius, shifts, gains, errors):
+@in_parts(lambda centers: len(centers), least=16)
+def match_cells(begin, end, image, centers, inverse, table, radius, shifts, gains, errors):
     """Find how far each micro image is from where the lattice puts it.
 
     Around each center the image is fitted by `T (gain + tilt . x) - gain shift . grad T`, with the
@@ -84,7 +88,7 @@ def match_cells(image, centers, inverse, table, radius, shifts, gains, errors):
     per_square = 1.0 / (radius * radius)
     per_radius = 1.0 / radius
     size = table.shape[0]
-    for lens in prange(centers.shape[0]):
+    for lens in range(begin, end):
         shifts[lens, 0] = np.nan
         shifts[lens, 1] = np.nan
         gains[lens] = np.nan
@@ -178,11 +182,11 @@ def match_cells(image, centers, inverse, table, radius, shifts, gains, errors):
             errors[lens] = np.sqrt(max(left, 0.0) / total) / gain
 
 
-@njit(cache=True, parallel=True)
-def measure_discs(image, centers, radius, means):
+@in_parts(lambda centers: len(centers), least=16)
+def measure_discs(begin, end, image, centers, radius, means):
     """Fill `means` (n,) with the mean over discs; NaN where less than half is in the image."""
     height, width = image.shape
-    for lens in prange(centers.shape[0]):
+    for lens in range(begin, end):
         cx = centers[lens, 0]
         cy = centers[lens, 1]
         total = 0.0
@@ -201,8 +205,8 @@ def measure_discs(image, centers, radius, means):
             means[lens] = total / inside
 
 
-@njit(cache=True, parallel=True)
-def measure_rings(image, centers, step, totals, counts, radii):
+@in_parts(lambda centers: len(centers), least=16)
+def measure_rings(begin, end, image, centers, step, totals, counts, radii):
     """Sum each micro image over rings of width `step` about its center.
 
     Fills `totals`, `counts` and `radii` (sums of pixel values, of pixels, and of their distances),
@@ -211,7 +215,7 @@ def measure_rings(image, centers, step, totals, counts, radii):
     height, width = image.shape
     n_rings = totals.shape[1]
     reach = n_rings * step
-    for lens in prange(centers.shape[0]):
+    for lens in range(begin, end):
         totals[lens] = 0.0
         counts[lens] = 0.0
         radii[lens] = 0.0
@@ -230,16 +234,18 @@ def measure_rings(image, centers, step, totals, counts, radii):
                     radii[lens, ring] += distance
 
 
-@njit(cache=True, parallel=True)
-def sum_profiles(centers, start, items, origin, shape, cell, types, profiles, step, out):
+@in_parts(lambda out: len(out))
+def sum_profiles(
+    begin, end, centers, start, items, origin, shape, cell, types, profiles, step, out
+):
     """Fill `out` (rows, cols) with the light of all lenses: radial profiles about their centers.
 
     `profiles` (n_types, n) are sampled every `step` px from the center on, and end at zero.
     """
-    rows, cols = out.shape
+    cols = out.shape[1]
     n = profiles.shape[1]
     reach = (n - 1) * step
-    for row in prange(rows):
+    for row in range(begin, end):
         j_first = max(0, int(np.floor((row - reach - origin[1]) / cell)))
         j_last = min(shape[1] - 1, int(np.floor((row + reach - origin[1]) / cell)))
         for col in range(cols):

@@ -17,7 +17,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
+
+from lifcal.geometry._kernels import take_median
+from lifcal.threads import in_parts
 
 BINS_PER_PX = 8
 
@@ -40,10 +43,10 @@ def look_up(table, kind, away):
     return table[kind, b] + (at - b) * (table[kind, b + 1] - table[kind, b])
 
 
-@njit(cache=True, parallel=True)
-def shift_points(points, centers, types, bends, shifts, out):
+@in_parts(lambda points: len(points), least=256)
+def shift_points(begin, end, points, centers, types, bends, shifts, out):
     """Fill `out` with where devignetted images show pinhole points: t = bend shift(m + t)."""
-    for k in prange(points.shape[0]):
+    for k in range(begin, end):
         dx = points[k, 0] - centers[k, 0]
         dy = points[k, 1] - centers[k, 1]
         m = math.sqrt(dx * dx + dy * dy)
@@ -422,8 +425,10 @@ def add_to_slope(pixels, n, found, place, inverse, tilt, coefficients, window, s
     sums[4] += rhs[5]
 
 
-@njit(cache=True, parallel=True)
+@in_parts(lambda offsets: len(offsets) - 1)
 def measure_tracks(
+    begin,
+    end,
     offsets,
     patches,
     corners,
@@ -457,10 +462,9 @@ def measure_tracks(
     `noises` (n_tracks,) is the variance of a pixel in the middle of a micro image about its
     texture; `slopes` (n_tracks, 2) are where to start and what is found, with a prior about zero.
     """
-    n_tracks = offsets.shape[0] - 1
     band = 3 * size + 4
     side = patches.shape[1]
-    for track in prange(n_tracks):
+    for track in range(begin, end):
         matrix = np.empty((size * size, band))
         rhs = np.empty(size * size)
         first = offsets[track]
@@ -570,7 +574,7 @@ def measure_tracks(
                 n_good += 1
             if n_good == 0:
                 break
-            limit = most_misfit * np.median(misfits[:n_good])
+            limit = most_misfit * take_median(misfits[:n_good])
             for k in range(n_images):
                 image = first + k
                 if status[image] != MEASURED:

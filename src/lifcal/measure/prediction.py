@@ -188,8 +188,8 @@ def predict(
         views,
         lenses,
         places,
-        moves[:, :, :2],
-        moves[:, :, 2],
+        np.ascontiguousarray(moves[:, :, :2]),
+        np.ascontiguousarray(moves[:, :, 2]),
         z / w,
         np.linalg.norm(places - recorded, axis=1),
     )

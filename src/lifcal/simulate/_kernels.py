@@ -19,9 +19,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from lifcal.camera._kernels import cell_range
+from lifcal.threads import in_parts
 
 NEAREST_MM = 1e-6
 
@@ -144,8 +145,10 @@ def radiance_of(hit, u, v, footprint_mm, channel, surfaces, textures, background
     return shade * value * (1.0 / 255.0)
 
 
-@njit(cache=True, parallel=True)
-def cull_surfaces(slopes, spread, reach_mm, order, near, quad_slopes, balls, out, counts):
+@in_parts(lambda slopes: len(slopes))
+def cull_surfaces(
+    begin, end, slopes, spread, reach_mm, order, near, quad_slopes, balls, out, counts
+):
     """List for each bundle of rays the surfaces that it can meet, in the order of `order`.
 
     A bundle's rays leave the main lens within `reach_mm` of its middle, with slopes within `spread`
@@ -153,7 +156,7 @@ def cull_surfaces(slopes, spread, reach_mm, order, near, quad_slopes, balls, out
     infinite for quads that come too close.
     """
     n_quads = quad_slopes.shape[0]
-    for bundle in prange(slopes.shape[0]):
+    for bundle in range(begin, end):
         sx = slopes[bundle, 0]
         sy = slopes[bundle, 1]
         count = 0
@@ -181,8 +184,10 @@ def cull_surfaces(slopes, spread, reach_mm, order, near, quad_slopes, balls, out
         counts[bundle] = count
 
 
-@njit(cache=True, parallel=True)
+@in_parts(lambda out: len(out))
 def render_raw(
+    begin,
+    end,
     window,
     lens_to_array,
     array_to_sensor,
@@ -222,7 +227,7 @@ def render_raw(
     n_sets = samples.shape[0]
     n_rays = samples.shape[1]
     ratio = lens_to_array / array_to_sensor
-    for i_row in prange(out.shape[0]):
+    for i_row in range(begin, end):
         row = i_row + window[0]
         for i_col in range(out.shape[1]):
             col = i_col + window[1]
@@ -306,8 +311,10 @@ def render_raw(
             out[i_row, i_col] = total / n_rays
 
 
-@njit(cache=True, parallel=True)
+@in_parts(lambda out_depth: len(out_depth))
 def render_pinhole(
+    begin,
+    end,
     focal_px,
     principal,
     samples,
@@ -327,9 +334,9 @@ def render_pinhole(
     Depth is NaN where the central ray meets nothing. Candidates are listed by square tiles.
     """
     n_rays = samples.shape[1]
-    height, width = out_depth.shape
+    width = out_depth.shape[1]
     n_tiles = (width + tile_px - 1) // tile_px
-    for row in prange(height):
+    for row in range(begin, end):
         for col in range(width):
             tile = (row // tile_px) * n_tiles + col // tile_px
             chosen = pick_set(seed, row, col, samples.shape[0])

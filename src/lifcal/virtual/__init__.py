@@ -7,10 +7,11 @@ from lifcal.virtual.depth import (
     estimate_virtual_depth,
     find_depth_range,
 )
-from lifcal.virtual.engine import FocusedFrame, FocusEngine
+from lifcal.virtual.engine import FocusedFrame, FocusEngine, Rectifier
 from lifcal.virtual.focal_planes import FocalPlanes, estimate_focal_planes
 from lifcal.virtual.focused import FocusedImage, make_focused_image
 from lifcal.virtual.optics import LensOptics
+from lifcal.virtual.workspace import Workspace
 
 __all__ = [
     "DepthFlag",
@@ -20,7 +21,9 @@ __all__ = [
     "FocusedFrame",
     "FocusedImage",
     "LensOptics",
+    "Rectifier",
     "VirtualDepth",
+    "Workspace",
     "estimate_focal_planes",
     "estimate_virtual_depth",
     "find_depth_range",

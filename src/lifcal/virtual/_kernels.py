@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from lifcal.camera._kernels import cell_range
+from lifcal.threads import in_parts
 
 BINS_PER_PX = 8
 FOCUS_BLUR_PX = 0.65
@@ -78,8 +79,8 @@ def box_sum(values, half, scratch):
             values[row, col] = totals[col]
 
 
-@njit(cache=True, parallel=True)
-def sweep(image, table, lenses, rhos, order, step, half, cost):
+@in_parts(lambda order: len(order))
+def sweep(begin, end, image, table, lenses, rhos, order, step, half, cost):
     """Fill `cost` (rows, cols, levels) with the variance over micro images, averaged over a window.
 
     Parallel over levels, in the order given, so that all cores get as much. At each level every
@@ -92,7 +93,7 @@ def sweep(image, table, lenses, rhos, order, step, half, cost):
     height, width = image.shape
     right_limit = np.float32(width - 1)
     lower_limit = np.float32(height - 1)
-    for job in prange(order.shape[0]):
+    for job in range(begin, end):
         level = order[job]
         rho = rhos[level]
         size = abs(rho)
@@ -159,14 +160,14 @@ def sweep(image, table, lenses, rhos, order, step, half, cost):
                     cost[row, col, level] = np.float32(math.nan)
 
 
-@njit(cache=True, parallel=True)
-def compress(cost, noise):
+@in_parts(lambda cost: len(cost))
+def compress(begin, end, cost, noise):
     """Replace costs by log(1 + cost / noise), in place: large ones say no more than "not here".
 
     Levels at which nothing is known get the mean of the others.
     """
-    rows, cols, levels = cost.shape
-    for row in prange(rows):
+    cols, levels = cost.shape[1:]
+    for row in range(begin, end):
         for col in range(cols):
             total = np.float32(0.0)
             known = 0
@@ -201,15 +202,15 @@ def pass_on(before, cost, small, large, out):
         out[level] = cost[level] + best - least
 
 
-@njit(cache=True, parallel=True)
-def semi_global(cost, small, large, total):
-    """Add up, for each pixel and level, the cheapest ways to come there along four directions.
+@in_parts(lambda cost: cost.shape[0])
+def pass_along_rows(begin, end, cost, small, large, total):
+    """Fill `total` with the cheapest ways to come to each pixel and level along its row, both ways.
 
     A change of one level between neighbors costs `small`, a larger one `large`. `cost` must be
     finite.
     """
-    rows, cols, levels = cost.shape
-    for row in prange(rows):
+    cols, levels = cost.shape[1:]
+    for row in range(begin, end):
         here = np.empty(levels, np.float32)
         before = np.zeros(levels, np.float32)
         for col in range(cols):
@@ -224,7 +225,13 @@ def semi_global(cost, small, large, total):
             for level in range(levels):
                 total[row, col, level] += here[level]
                 before[level] = here[level]
-    for col in prange(cols):
+
+
+@in_parts(lambda cost: cost.shape[1])
+def pass_along_columns(begin, end, cost, small, large, total):
+    """Add to `total` what `pass_along_rows` fills it with, along columns."""
+    rows, _, levels = cost.shape
+    for col in range(begin, end):
         here = np.empty(levels, np.float32)
         before = np.zeros(levels, np.float32)
         for row in range(rows):
@@ -241,15 +248,15 @@ def semi_global(cost, small, large, total):
                 before[level] = here[level]
 
 
-@njit(cache=True, parallel=True)
-def pick(total, rhos, rho, margin):
+@in_parts(lambda total: len(total))
+def pick(begin, end, total, rhos, rho, margin):
     """Find the cheapest level of each pixel, between levels by a parabola.
 
     `margin` is how much dearer the best level is that is not next to it; -1 where the cheapest
     level is the first or last.
     """
-    rows, cols, levels = total.shape
-    for row in prange(rows):
+    cols, levels = total.shape[1:]
+    for row in range(begin, end):
         for col in range(cols):
             best = 0
             for level in range(1, levels):
@@ -323,8 +330,8 @@ GRADIENT_NOISE = 2.3333333 / 0.8142857
 that of its value, over all places in a pixel."""
 
 
-@njit(cache=True, parallel=True)
-def measure(image, table, lenses, rho, step, parts, sums):
+@in_parts(lambda rho: len(rho))
+def measure(begin, end, image, table, lenses, rho, step, parts, sums):
     """Fill `sums` (rows, cols, SUMS) with what the micro images say about a change of `rho`.
 
     Each pixel is seen at parts x parts points. At a point, the lenses' values I_k should be equal;
@@ -349,7 +356,7 @@ def measure(image, table, lenses, rho, step, parts, sums):
             growths[kind, b] = (
                 (1.0 / weights[kind, b + 1] - 1.0 / weights[kind, b]) * 0.5 * BINS_PER_PX
             )
-    for row in prange(rho.shape[0]):
+    for row in range(begin, end):
         values = np.empty(MOST_LENSES, np.float32)
         counts = np.empty(MOST_LENSES, np.float32)
         pulls = np.empty(MOST_LENSES, np.float32)
@@ -452,8 +459,8 @@ def measure(image, table, lenses, rho, step, parts, sums):
 FUSED = 6
 
 
-@njit(cache=True, parallel=True)
-def fuse(rho, sums, half, edge, fused):
+@in_parts(lambda rho: len(rho))
+def fuse(begin, end, rho, sums, half, edge, fused):
     """Fit a plane to the changes of rho that `sums` ask for in the window around each pixel.
 
     `fused` (rows, cols, FUSED): new rho; its slope along columns and rows, for each pixel;
@@ -463,7 +470,7 @@ def fuse(rho, sums, half, edge, fused):
     """
     rows, cols = rho.shape
     reach2 = (half + 1.0) * (half + 1.0)
-    for row in prange(rows):
+    for row in range(begin, end):
         for col in range(cols):
             center = rho[row, col]
             fused[row, col, 0] = center
@@ -572,18 +579,20 @@ def disagreement(image, table, lenses, x, y, rho):
     return max(s2 - s1 * s1 / s0, 0.0), s0 - q0 / s0
 
 
-@njit(cache=True, parallel=True)
-def spread_out(image, table, lenses, fused, step, ratio, edge, window, rho, variance, hidden):
+@in_parts(lambda rho: len(rho))
+def spread_out(
+    begin, end, image, table, lenses, fused, step, ratio, edge, window, rho, variance, hidden
+):
     """Evaluate the planes of `fused`, of pixels `step` wide, at pixels `ratio` times finer.
 
     Where the four planes around a pixel disagree by more than `edge`, the micro images choose
     between the nearest and the farthest, over a window of (2 window + 1)^2 fine pixels; `hidden` is
     set where the farther one wins: some lenses do not see that pixel.
     """
-    rows, cols = rho.shape
+    cols = rho.shape[1]
     coarse_rows, coarse_cols = fused.shape[:2]
     fine = step / ratio
-    for row in prange(rows):
+    for row in range(begin, end):
         values = np.empty(4)
         shares = np.empty(4)
         noises = np.empty(4)
@@ -669,8 +678,8 @@ def add_cubic(image, x, y, weight, out):
         out[channel] += weight * value
 
 
-@njit(cache=True, parallel=True)
-def synthesise(image, table, lenses, rho, step, out, light):
+@in_parts(lambda rho: len(rho))
+def synthesise(begin, end, image, table, lenses, rho, step, out, light):
     """Fill `out` (rows, cols, channels) with the mean of the micro images, by focus and noise.
 
     `light` is the sum of the weights; where it is 0, `out` is 0.
@@ -679,7 +688,7 @@ def synthesise(image, table, lenses, rho, step, out, light):
     types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
     height, width, channels = image.shape
     n_types = weights.shape[0]
-    for row in prange(rho.shape[0]):
+    for row in range(begin, end):
         y = (row + 0.5) * step - 0.5
         focus = np.empty(n_types, np.float32)
         bend = np.empty(n_types, np.float32)
@@ -726,8 +735,8 @@ def synthesise(image, table, lenses, rho, step, out, light):
                     out[row, col, channel] /= total
 
 
-@njit(cache=True, parallel=True)
-def sharpen(image, rho, light, step, pixel_variance, own_variance, out):
+@in_parts(lambda image: len(image))
+def sharpen(begin, end, image, rho, light, step, pixel_variance, own_variance, out):
     """Take from each pixel what the raw pixels' size and blur spread into it, to second order.
 
     A raw pixel and its blur have the variance `pixel_variance` (px^2 along an axis), `u` times as
@@ -735,7 +744,7 @@ def sharpen(image, rho, light, step, pixel_variance, own_variance, out):
     is taken over about half the width of a raw pixel.
     """
     rows, cols, channels = image.shape
-    for row in prange(rows):
+    for row in range(begin, end):
         for col in range(cols):
             size = abs(1.0 / (rho[row, col] * step))
             d = max(int(0.6 * size + 0.5), 1)
@@ -761,8 +770,8 @@ def sharpen(image, rho, light, step, pixel_variance, own_variance, out):
                 out[row, col, channel] = value
 
 
-@njit(cache=True, parallel=True)
-def type_sharpness(image, table, lenses, rho, step, noise, energy):
+@in_parts(lambda rho: len(rho))
+def type_sharpness(begin, end, image, table, lenses, rho, step, noise, energy):
     """Fill `energy` (rows, cols, types) with the mean squared gradient; NaN if no lens sees it.
 
     Noise of the variance `noise` in the middle of micro images is taken off.
@@ -771,7 +780,7 @@ def type_sharpness(image, table, lenses, rho, step, noise, energy):
     types, radius, weights = lenses[0], lenses[1], lenses[2]
     height, width = image.shape
     n_types = energy.shape[2]
-    for row in prange(rho.shape[0]):
+    for row in range(begin, end):
         y = (row + 0.5) * step - 0.5
         counts = np.empty(n_types)
         for col in range(rho.shape[1]):

@@ -19,6 +19,7 @@ from lifcal.camera.grid import MicroLensGrid
 from lifcal.errors import EstimationError, InputError
 from lifcal.virtual import _kernels
 from lifcal.virtual.optics import LensOptics
+from lifcal.virtual.workspace import NoWorkspace, Workspace
 
 _LEVEL_PX = 0.42
 """How far the outermost sample moves from one level to the next."""
@@ -38,11 +39,11 @@ _RANGE_NEAR_U = 4.0
 """Beyond this so many lenses see a point that the cores of their images are enough."""
 _RANGE_CORE = 0.6
 _RANGE_STEP = 0.08
-_RANGE_MARGIN = 0.08
+RANGE_MARGIN = 0.08
 _CLEAR_MARGIN = 1.2
 _FEWEST_CLEAR = 50
 _LEAST_FREEDOM = 6.0
-_SYSTEMATIC = 0.0015
+SYSTEMATIC = 0.0015
 """Of u: what resampling, blur and the lens model leave (docs/virtual-depth.md)."""
 _CORRELATED = 0.75
 """Share of the interpolated noise that neighboring samples have in common, at the frequencies of
@@ -147,6 +148,7 @@ def estimate_virtual_depth(
     options: DepthOptions | None = None,
     *,
     optics: LensOptics | None = None,
+    workspace: Workspace | None = None,
 ) -> VirtualDepth:
     """Estimate the virtual depth of every pixel of the virtual image.
 
@@ -158,6 +160,8 @@ def estimate_virtual_depth(
     options : DepthOptions or None
     optics : LensOptics or None
         Tables for the grid, if the caller has them already.
+    workspace : Workspace or None
+        Keeps the large arrays for the next frame.
 
     Raises
     ------
@@ -166,6 +170,7 @@ def estimate_virtual_depth(
     """
     options = options or DepthOptions()
     optics = optics or LensOptics.from_grid(grid)
+    space = workspace or NoWorkspace()
     check_raw(image, grid)
     depth_range = options.depth_range or find_depth_range(image, grid, optics=optics)
     table, lenses = grid.index.table, optics.pack()
@@ -175,18 +180,18 @@ def estimate_virtual_depth(
     shape = (math.ceil(height / step), math.ceil(width / step))
     rhos = make_levels(depth_range, optics.radius_px)
 
-    cost = np.empty((*shape, len(rhos)), np.float32)
+    cost = space.take("cost", (*shape, len(rhos)), np.float32)
     _kernels.sweep(image, table, lenses, rhos, _interleave(len(rhos)), step, _SWEEP_HALF, cost)
     _kernels.compress(cost, _typical_noise(cost))
-    total = np.empty_like(cost)
-    _kernels.semi_global(cost, np.float32(_SMALL_JUMP), np.float32(_LARGE_JUMP), total)
+    total = space.take("total", cost.shape, np.float32)
+    _add_up_ways(cost, total)
     rho, margin = np.empty(shape), np.empty(shape, np.float32)
     _kernels.pick(total, rhos, rho, margin)
     del cost, total
 
     first = rho
-    sums = np.empty((*shape, _kernels.SUMS))
-    fused = np.empty((*shape, _kernels.FUSED))
+    sums = space.take("sums", (*shape, _kernels.SUMS), np.float64)
+    fused = space.take("fused", (*shape, _kernels.FUSED), np.float64)
     for parts, half in _ROUNDS:
         _kernels.measure(image, table, lenses, rho, step, parts, sums)
         _kernels.fuse(rho, sums, half, _EDGE, fused)
@@ -235,7 +240,7 @@ def find_depth_range(
         if count > best[0]:
             # Clear places may miss a part of the scene with less texture; their neighbors help.
             total = np.empty_like(cost)
-            _kernels.semi_global(cost, np.float32(_SMALL_JUMP), np.float32(_LARGE_JUMP), total)
+            _add_up_ways(cost, total)
             _kernels.pick(total, rhos, rho, margin)
             best = (count, rho[margin > 0.0])
     count, rho = best
@@ -247,9 +252,9 @@ def find_depth_range(
             evidence={"clear_places": count, "places": shape[0] * shape[1]},
         )
     low, high = np.quantile(rho, [0.005, 0.995])
-    ends = (1.0 / high / (1.0 + _RANGE_MARGIN), 1.0 / low * (1.0 + _RANGE_MARGIN))
+    ends = (1.0 / high / (1.0 + RANGE_MARGIN), 1.0 / low * (1.0 + RANGE_MARGIN))
     if ends[0] < 0.0:
-        ends = (1.0 / high * (1.0 + _RANGE_MARGIN), 1.0 / low / (1.0 + _RANGE_MARGIN))
+        ends = (1.0 / high * (1.0 + RANGE_MARGIN), 1.0 / low / (1.0 + RANGE_MARGIN))
     return float(ends[0]), float(ends[1])
 
 
@@ -285,6 +290,13 @@ def _typical_noise(cost: Float32Array) -> np.float32:
     if not known.any():
         return np.float32(1.0)
     return np.float32(max(float(np.quantile(some[known].min(axis=1), 0.3)), 1e-12))
+
+
+def _add_up_ways(cost: Float32Array, total: Float32Array) -> None:
+    """Fill `total` with the cheapest ways to come to each pixel and level from four directions."""
+    small, large = np.float32(_SMALL_JUMP), np.float32(_LARGE_JUMP)
+    _kernels.pass_along_rows(cost, small, large, total)
+    _kernels.pass_along_columns(cost, small, large, total)
 
 
 def _median_noise(fused: FloatArray) -> float:
@@ -346,7 +358,7 @@ def _evaluate(
         beyond = (rho < low * (1.0 + _EDGE)) | (rho > high * (1.0 - _EDGE))
     flags[beyond] |= np.uint8(DepthFlag.OUT_OF_RANGE)
     filled: Float32Array = np.asarray(1.0 / np.clip(rho, low, high), np.float32)
-    sigma = np.sqrt(variance * filled**4 + np.float32(_SYSTEMATIC**2) * filled**2)
+    sigma = np.sqrt(variance * filled**4 + np.float32(SYSTEMATIC**2) * filled**2)
     flags[~(sigma < np.float32(options.most_sigma) * np.abs(filled))] |= np.uint8(
         DepthFlag.NO_TEXTURE
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from lifcal.arrays import Float32Array
 from lifcal.camera.grid import MicroLensGrid
 from lifcal.errors import EstimationError, InputError
-from lifcal.imaging.devignette import vignetting_from_discs
+from lifcal.imaging.devignette import DARKEST, vignetting_from_discs
 from lifcal.imaging.frames import Frame
 from lifcal.imaging.overlap_fit import BAYER_BLUR_PX2
 from lifcal.virtual.depth import (
@@ -22,6 +23,18 @@ from lifcal.virtual.depth import (
 )
 from lifcal.virtual.focused import FocusedImage, make_focused_image
 from lifcal.virtual.optics import LensOptics
+from lifcal.virtual.workspace import Workspace
+
+
+class Rectifier(Protocol):
+    """Takes devignetted images to other coordinates, in which the grid is another one."""
+
+    @property
+    def grid(self) -> MicroLensGrid:
+        """The micro images where `apply` puts them; the image size stays."""
+
+    def apply(self, image: Float32Array) -> Float32Array:
+        """Return a (height, width) or (height, width, 3) image in the new coordinates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +58,11 @@ class FocusEngine:
     options : DepthOptions or None
     bayer : str or None
         The color mosaic that frames were interpolated from.
+    rectifier : Rectifier or None
+        Applied to each frame once it is devignetted; depth and focused image are then in its
+        coordinates.
+    workspace : Workspace or None
+        Keeps the large arrays for the next frame; the engine must then be used by one thread only.
     """
 
     def __init__(
@@ -54,8 +72,12 @@ class FocusEngine:
         options: DepthOptions | None = None,
         *,
         bayer: str | None = None,
+        rectifier: Rectifier | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
-        self.grid = grid
+        self.grid = grid if rectifier is None else rectifier.grid
+        self._rectifier = rectifier
+        self._workspace = workspace
         self.options = options or DepthOptions()
         width, height = grid.image_size
         if vignetting is None:
@@ -70,20 +92,27 @@ class FocusEngine:
                 f"the white image is {vignetting.shape[1]} x {vignetting.shape[0]} px, the grid is "
                 f"of {width} x {height} px"
             )
+        # Nothing between micro images is used, but interpolation would spread an edge there.
+        between = 0.0 if rectifier is None else 1.0 / DARKEST
         with np.errstate(divide="ignore"):
-            self._gain = np.where(vignetting > 0.0, 1.0 / vignetting, 0.0).astype(np.float32)
+            self._gain = np.where(vignetting > 0.0, 1.0 / vignetting, between).astype(np.float32)
         self._blur_px2 = 0.0 if bayer is None else BAYER_BLUR_PX2
-        self.optics = LensOptics.from_grid(grid, blur_variance_px2=self._blur_px2)
+        self.optics = LensOptics.from_grid(self.grid, blur_variance_px2=self._blur_px2)
 
     def devignette(self, frame: Frame) -> Float32Array:
-        """Return the luminance of a frame, even inside the micro images, 0 between them."""
+        """Return the luminance of a frame, even inside the micro images; rectified."""
         if frame.image_size != self.grid.image_size:
             width, height = self.grid.image_size
             raise InputError(
                 f"{frame.source}: {frame.image_size[0]} x {frame.image_size[1]} px, the grid is of "
                 f"{width} x {height} px"
             )
-        return frame.gray * self._gain
+        return self._even_out(frame.gray)
+
+    def _even_out(self, image: Float32Array) -> Float32Array:
+        gain = self._gain if image.ndim == 2 else self._gain[:, :, None]
+        even = np.asarray(image * gain, np.float32)
+        return even if self._rectifier is None else self._rectifier.apply(even)
 
     def set_range(self, frames: Iterable[Frame]) -> tuple[float, float]:
         """Find the range of virtual depths in some frames, and search it in all from now on.
@@ -106,8 +135,12 @@ class FocusEngine:
         positive = sum(low > 0.0 for low, _ in ends) * 2 >= len(ends)
         ends = [end for end in ends if (end[0] > 0.0) == positive]
         found = (min(low for low, _ in ends), max(high for _, high in ends))
-        self.options = replace(self.options, depth_range=found)
+        self.set_depth_range(found)
         return found
+
+    def set_depth_range(self, depth_range: tuple[float, float] | None) -> None:
+        """Search these virtual depths from now on; None: find them in each frame."""
+        self.options = replace(self.options, depth_range=depth_range)
 
     def run(self, frame: Frame) -> FocusedFrame:
         """Estimate the virtual depth of a frame and focus it.
@@ -115,9 +148,13 @@ class FocusEngine:
         The range is found in the frame itself unless the options or `set_range` give it.
         """
         gray = self.devignette(frame)
-        depth = estimate_virtual_depth(gray, self.grid, self.options, optics=self.optics)
-        image = gray if frame.color is None else frame.color * self._gain[:, :, None]
-        return FocusedFrame(depth, make_focused_image(image, self.grid, depth, optics=self.optics))
+        optics, space = self.optics, self._workspace
+        depth = estimate_virtual_depth(
+            gray, self.grid, self.options, optics=optics, workspace=space
+        )
+        image = gray if frame.color is None else self._even_out(frame.color)
+        focused = make_focused_image(image, self.grid, depth, optics=optics, workspace=space)
+        return FocusedFrame(depth, focused)
 
 
 def spread_choice(count: int, most: int) -> list[int]:

@@ -13,6 +13,7 @@ from lifcal.errors import InputError
 from lifcal.virtual import _kernels
 from lifcal.virtual.depth import VirtualDepth
 from lifcal.virtual.optics import LensOptics
+from lifcal.virtual.workspace import NoWorkspace, Workspace
 
 _LEAST_LIGHT = 0.05
 _PIXEL_VARIANCE_PX2 = 1.0 / 12.0 + 0.08
@@ -43,6 +44,7 @@ def make_focused_image(
     depth: VirtualDepth,
     *,
     optics: LensOptics | None = None,
+    workspace: Workspace | None = None,
 ) -> FocusedImage:
     """Put the micro images together at the depths of a map.
 
@@ -59,6 +61,8 @@ def make_focused_image(
     depth : VirtualDepth
     optics : LensOptics or None
         Tables for the grid, if the caller has them already.
+    workspace : Workspace or None
+        Keeps the large arrays for the next frame.
     """
     width, height = grid.image_size
     if image.ndim not in (2, 3) or image.shape[:2] != (height, width):
@@ -66,8 +70,9 @@ def make_focused_image(
     optics = optics or LensOptics.from_grid(grid)
     channels = image[:, :, None] if image.ndim == 2 else image
     shape = depth.filled.shape
-    out = np.empty((*shape, channels.shape[2]), np.float32)
-    light = np.empty(shape, np.float32)
+    space = workspace or NoWorkspace()
+    out = space.take("synthesised", (*shape, channels.shape[2]), np.float32)
+    light = space.take("light", shape, np.float32)
     rho = np.float32(1.0) / depth.filled
     _kernels.synthesise(
         channels, grid.index.table, optics.pack(), rho, 1.0 / depth.scale, out, light

@@ -1,0 +1,99 @@
+"""Compiled loops over many items, on all cores."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
+
+_PARTS_PER_THREAD = 4
+"""So that a thread with easy items takes over from one with hard ones."""
+
+
+class Threads:
+    """How many threads loops use, and the threads.
+
+    Numba's own (`parallel=True`) take more than twice as long to compile, and its default ones
+    must not be used by two threads of a program at a time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self.count = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        """Return the threads besides the calling one."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(max(self.count - 1, 1), "lifcal")
+            return self._pool
+
+
+THREADS = Threads()
+
+
+class PartedLoop:
+    """A compiled `function(begin, end, *arguments)`, called as `loop(*arguments)`.
+
+    Parameters
+    ----------
+    function : callable
+        Does the items from `begin` to `end`; what it writes for an item depends on no other.
+    count : callable
+        Returns the number of items from those of the arguments that its parameters name.
+    least : int
+        Items that are worth a thread's start.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., None],
+        count: Callable[..., int],
+        least: int,
+        options: dict[str, Any],
+    ) -> None:
+        names = list(inspect.signature(function).parameters)
+        if names[:2] != ["begin", "end"]:
+            raise TypeError(f"{function.__name__} does not begin with begin, end")
+        self._places = [names.index(name) - 2 for name in inspect.signature(count).parameters]
+        self._count = count
+        self._least = least
+        self.compiled = numba.njit(cache=True, nogil=True, **options)(function)
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *arguments: Any) -> None:
+        """Do all items."""
+        n = self._count(*(arguments[place] for place in self._places))
+        size = max(-(-n // (_PARTS_PER_THREAD * THREADS.count)), self._least)
+        if size >= n or THREADS.count == 1:
+            self.compiled(0, n, *arguments)
+            return
+        parts = iter(range(0, n, size))
+        others = [
+            THREADS.pool.submit(self._work, parts, size, n, arguments)
+            for _ in range(THREADS.count - 1)
+        ]
+        self._work(parts, size, n, arguments)
+        for other in others:
+            other.result()
+
+    def _work(self, parts: Iterator[int], size: int, n: int, arguments: tuple[Any, ...]) -> None:
+        for begin in parts:
+            self.compiled(begin, min(begin + size, n), *arguments)
+
+
+def in_parts(
+    count: Callable[..., int], *, least: int = 1, **options: Any
+) -> Callable[[Callable[..., None]], PartedLoop]:
+    """Compile a loop, and share its items out to all cores when it is called.
+
+    `count`, `least`: as in `PartedLoop`; the options are Numba's.
+    """
+    return lambda function: PartedLoop(function, count, least, options)
