@@ -15,8 +15,11 @@ WINDOW_PX = 4.0
 
 
 def make_geometry(rng, n_points=200, n_views=3, depth_mm=800.0):
-    """Points on a plane that faces the cameras, which stand side by side."""
-    places = rng.uniform(30.0, [610.0, 450.0], (n_points, 2))
+    """Points apart on a plane that faces the cameras, which stand side by side."""
+    rows = int(np.ceil(np.sqrt(0.72 * n_points)))
+    lattice = np.stack(np.meshgrid(np.arange(-(-n_points // rows)), np.arange(rows)), axis=2)
+    lattice = rng.permutation(lattice.reshape(-1, 2))[:n_points]
+    places = 30.0 + 15.5 * lattice + rng.uniform(-1.5, 1.5, (n_points, 2))
     xy = (places - 320.0 * np.array([1.0, 0.75])) * depth_mm / ARRAY.focal_px
     return SceneGeometry(
         ARRAY,
@@ -39,9 +42,9 @@ def in_all_views(geometry):
     return np.repeat(np.arange(n_points), n_views), np.tile(np.arange(n_views), n_points)
 
 
-def choose(geometry, depth_map, count, tracked=None):
+def choose(geometry, depth_map, count, tracked=None, window=WINDOW_PX, besides=None):
     points, views = in_all_views(geometry) if tracked is None else tracked
-    return choose_tracks(geometry, points, views, depth_map, SIZE, WINDOW_PX, count)
+    return choose_tracks(geometry, points, views, depth_map, SIZE, window, count, besides)
 
 
 def where(geometry, tracks):
@@ -121,11 +124,37 @@ def test_tracks_are_spread(rng):
     indices, views = in_all_views(geometry)
     longest = np.arange(5, crowd, 36)
     keep = (views < 3) | np.isin(indices, longest)
-    tracks = choose(geometry, lambda _: (flat_map(U), SCALE), 60, (indices[keep], views[keep]))
+    tracked = indices[keep], views[keep]
+    tracks = choose(geometry, lambda _: (flat_map(U), SCALE), 60, tracked, window=0.01)
     assert len(tracks) == 60
     assert (np.diff(tracks.points) > 0).all()
     assert np.isin(np.arange(crowd, 400), tracks.points).mean() > 0.9
     assert np.isin(longest, tracks.points).mean() > 0.7
+
+
+def test_tracks_are_apart(rng):
+    """Of those that share their pixels the longest is left, and none at what is measured anyway."""
+    geometry = make_geometry(rng, n_points=100)
+    reach = WINDOW_PX * U * 800.0 / ARRAY.focal_px
+    points = geometry.points_world.copy()
+    points[1] = points[0]  # one corner, found twice
+    points[2] = points[0] + [0.9 * reach, 0.0, 0.0]
+    points[3] = points[0] + [1.1 * reach, 0.0, 0.0]
+    others = np.linalg.norm(points[4:] - points[0], axis=1) > 3.0 * reach
+    geometry = replace(geometry, points_world=points)
+    indices, views = in_all_views(geometry)
+    keep = (views < 2) | (indices != 0)  # the first is the shortest
+    keep &= (indices < 4) | np.isin(indices - 4, np.flatnonzero(others))
+    flat = flat_map(U)
+    tracks = choose(geometry, lambda _: (flat, SCALE), 200, (indices[keep], views[keep]))
+    assert set(range(4)) & set(tracks.points.tolist()) == {1, 3}
+    assert len(tracks) == 2 + others.sum()
+    marker = points[[1]] + [0.0, 0.3 * reach, 0.0]
+    without = choose(
+        geometry, lambda _: (flat, SCALE), 200, (indices[keep], views[keep]), besides=marker
+    )
+    # 1 and 2 are near the marker, and 0; 3 is not
+    assert set(range(4)) & set(without.points.tolist()) == {3}
 
 
 def test_views_that_see_a_point(rng):

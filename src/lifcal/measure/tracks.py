@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray, read_only
 from lifcal.measure.prediction import SceneGeometry
@@ -51,8 +52,12 @@ def choose_tracks(
     image_size: tuple[int, int],
     window_px: float,
     count: int,
+    besides: FloatArray | None = None,
 ) -> Tracks:
-    """Choose tracks that are long, on smooth surfaces, and spread over image and depth.
+    """Choose tracks that are long, on smooth surfaces, apart, and spread over image and depth.
+
+    Detectors find one corner several times. Two tracks that share most of their pixels err alike:
+    the second adds no information, but would make it seem so.
 
     Parameters
     ----------
@@ -67,6 +72,8 @@ def choose_tracks(
         Radius of the patch that is to be measured, in px of a micro image.
     count : int
         How many to choose at most.
+    besides : (n, 3) float64, optional
+        Other points of the scene that are measured: tracks keep apart from them too.
     """
     points, first, lengths = np.unique(point_indices, return_index=True, return_counts=True)
     references = _middle_views(geometry, points, first, lengths, view_indices)
@@ -78,6 +85,10 @@ def choose_tracks(
         u_map, scale = depth_map(view)
         smooth[here] = _is_smooth(u_map, scale, xy[here], u[here], window_px)
     good = np.flatnonzero(smooth & (lengths >= 2))
+    good = good[np.argsort(-lengths[good], kind="stable")]
+    places = geometry.points_world[points[good]]
+    reach = window_px * np.abs(u[good]) * cam[good, 2] / geometry.array.focal_px
+    good = np.sort(good[_is_apart(places, reach, besides)])
     chosen = good[_spread(xy[good], u[good], lengths[good], image_size, count)]
     chosen.sort()
     return Tracks(read_only(points[chosen]), read_only(references[chosen]))
@@ -156,6 +167,18 @@ def _is_smooth(
         fitted = middle + np.outer(rho @ dx / square, dx) + np.outer(rho @ dy / square, dy)
         bend = np.abs(rho / fitted - 1.0).max(axis=1)
         return np.asarray((bend < _MOST_BEND) & (np.abs(middle[:, 0] * u - 1.0) < _SAME_DEPTH))
+
+
+def _is_apart(places: FloatArray, reach: FloatArray, besides: FloatArray | None) -> BoolArray:
+    """Tell which places no other is within reach of, that comes before and is apart itself."""
+    apart = np.ones(len(places), np.bool_)
+    if besides is not None and len(besides):
+        apart = cKDTree(besides).query(places)[0] > reach
+    near = cKDTree(places).query_ball_point(places, reach) if len(places) else []
+    for i, others in enumerate(near):
+        if apart[i]:
+            apart[[other for other in others if other > i]] = False
+    return apart
 
 
 def _spread(

@@ -330,22 +330,29 @@ class _Bench:
         notes: list[str] = []
         with listener.status("choosing points"):
             geometry, tracked = _start_geometry(model, view_images, depth_map)
+        extra = _scale_points(run, options, geometry, names, frame_indices, depth_map, listener)
+        with listener.status("choosing points"):
             window = float(
                 np.clip(_WINDOW_SHARE * optics.radius_px, _LEAST_WINDOW_PX, _MOST_WINDOW_PX)
             )
             tracks = choose_tracks(
-                geometry, *tracked, depth_map, grid.image_size, window, options.points
+                geometry,
+                *tracked,
+                depth_map,
+                grid.image_size,
+                window,
+                options.points,
+                None if extra is None else extra.points_world,
             )
             if len(tracks) < 20:
                 raise EstimationError(
-                    f"only {len(tracks)} of {len(geometry.points_world)} scene points lie on "
-                    "smooth surfaces with a known virtual depth (need 20): more texture, or nearer "
-                    "things, would help",
+                    f"only {len(tracks)} of {len(geometry.points_world)} scene points lie apart, "
+                    "on smooth surfaces, with a known virtual depth (need 20): more texture, or "
+                    "nearer things, would help",
                     stage="measure",
                 )
             geometry = replace(geometry, points_world=geometry.points_world[tracks.points])
             tracks = replace(tracks, points=np.arange(len(tracks)))
-        extra = _scale_points(run, options, geometry, names, frame_indices, depth_map, listener)
         distances = None
         if extra is not None:
             notes += extra.notes
