@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import bundle, calibrate, camera, command_line, grid, simulate, virtual
+from benchmarks import bundle, calibrate, camera, command_line, depth, grid, simulate, virtual
 from lifcal import __version__
 from lifcal.files import write_json
 
@@ -21,6 +21,7 @@ BENCHMARKS = {
     "virtual": virtual.run,
     "bundle": bundle.run,
     "calibrate": calibrate.run,
+    "depth": depth.run,
     "command-line": command_line.run,
 }
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 
-from benchmarks import virtual
+from benchmarks import depth, virtual
 from benchmarks.spots import measure_spots
+from lifcal.camera import NoDistortion
 from lifcal.imaging import preview
 from lifcal.imaging.files import write_png
 from lifcal.imaging.grid_fit import average_frames, fit_grid_to_frames
@@ -151,6 +153,29 @@ def make_virtual_depth() -> None:
     write_png(FOLDER / "virtual-depth.png", preview.tile([panels]))
 
 
+def make_straight_lines() -> None:
+    """Image and depth with a strong distortion left in, and corrected."""
+    recording = depth.Recording("desk", 1, (10,), depth.STRONG)
+    rows = []
+    for name, camera in (
+        ("distortion left in", replace(recording.camera, distortion=NoDistortion())),
+        ("corrected", recording.camera),
+    ):
+        found = recording.engine(camera).run(recording.frames[0].raw)
+        image = np.asarray(255.0 * np.clip(found.image, 0.0, 1.0), np.uint8)
+        low, high = np.nanquantile(found.depth_mm, [0.01, 0.99])
+        colors = preview.colorize(found.depth_mm, low, high)
+        bar = preview.color_bar(low, high, "mm", 100, 560)
+        rows.append(
+            [
+                preview.panel(preview.fit(image, 560, 560), name),
+                preview.panel(preview.fit(colors, 560, 560), "depth"),
+                preview.panel(bar, ""),
+            ]
+        )
+    write_png(FOLDER / "straight-lines.png", preview.tile([[*rows[0][:2]], rows[1]]))
+
+
 def make_virtual_depth_phase() -> None:
     """Median error of virtual depth by sub-pixel phase, and by virtual depth."""
     import matplotlib.pyplot as plt
@@ -196,3 +221,4 @@ if __name__ == "__main__":
     make_focus_shift()
     make_virtual_depth()
     make_virtual_depth_phase()
+    make_straight_lines()

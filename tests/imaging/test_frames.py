@@ -256,3 +256,16 @@ def test_real_raws_are_plenoptic(shared_data):
     grid = read_raytrix_xml(shared_data / "R42" / "sc2_klein.xml").grid(frame.image_size)
     check_plenoptic(frame, grid)
     check_plenoptic(open_frames(shared_data / "white-microscope" / "white.tif").read(0))
+
+
+def test_some_of_the_frames(gray, tmp_path):
+    for index in range(4):
+        write(tmp_path / f"{index}.png", np.where(gray > 100, gray, index).astype(np.uint8))
+    frames = open_frames(tmp_path)
+    assert frames.image_size == (64, 48)
+    chosen = frames.select([3, 1])
+    assert chosen.names == ("3", "1")
+    assert len(chosen) == 2
+    assert len(frames) == 4
+    np.testing.assert_array_equal(chosen.read(0).gray, frames.read(3).gray)
+    assert chosen.source(1).endswith("1.png")

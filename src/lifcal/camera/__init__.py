@@ -20,6 +20,7 @@ from lifcal.camera.distortion import (
 )
 from lifcal.camera.grid import Groups, Lattice, LensIndex, MicroLensGrid
 from lifcal.camera.model import MicroImagePoints, PlenopticCamera, ProjectionJacobian
+from lifcal.camera.pinhole import PinholeIntrinsics
 from lifcal.camera.pinhole_array import (
     ARRAY_PARAMETERS,
     PHYSICAL_PARAMETERS,
@@ -45,6 +46,7 @@ __all__ = [
     "OverlapDiscs",
     "PhysicalParameters",
     "PinholeArray",
+    "PinholeIntrinsics",
     "PlenopticCamera",
     "ProjectionJacobian",
     "compute_disc_overlap",

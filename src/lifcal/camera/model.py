@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lifcal.arrays import FloatArray, IntArray, check_array, check_indices, read_only
+from lifcal.arrays import Float32Array, FloatArray, IntArray, check_array, check_indices, read_only
 from lifcal.camera import _kernels
 from lifcal.camera.distortion import Distortion, NoDistortion
 from lifcal.camera.grid import LensIndex, MicroLensGrid
@@ -332,6 +333,42 @@ class PlenopticCamera:
         if len(points) != len(indices):
             raise InputError(f"{len(points)} points for {len(indices)} lenses")
         return points, indices
+
+    # Depth of a raw image
+
+    def depth(
+        self, raw: npt.NDArray[np.generic], *, bayer: str | None = None
+    ) -> tuple[Float32Array, Float32Array, Float32Array]:
+        """Return metric depth, its standard deviation and the focused image of a raw image.
+
+        All three without distortion, at half the raw's size. The first call sets up and may
+        compile for a minute; for other sizes, a white image or a video, see
+        `lifcal.metric.DepthEngine`.
+
+        Parameters
+        ----------
+        raw : (height, width) or (height, width, 3) uint8 or uint16
+        bayer : str or None
+            'rggb', 'grbg', 'gbrg' or 'bggr' for a color mosaic.
+
+        Returns
+        -------
+        depth_mm, sigma_mm : (rows, cols) float32
+            NaN where unknown.
+        image : (rows, cols) or (rows, cols, 3) float32
+            0 to 1 of the raw's full scale.
+        """
+        from lifcal.metric.engine import DepthEngine
+
+        engine = self._depth_engines.get(bayer)
+        if engine is None:
+            engine = self._depth_engines.setdefault(bayer, DepthEngine(self, bayer=bayer))
+        found = engine.run(raw)
+        return found.depth_mm, found.sigma_mm, found.image
+
+    @cached_property
+    def _depth_engines(self) -> dict[str | None, Any]:
+        return {}
 
     # Virtual image and depth
 

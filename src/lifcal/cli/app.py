@@ -13,11 +13,13 @@ from lifcal.cli.adjust import adjust
 from lifcal.cli.calibrate import calibrate
 from lifcal.cli.camera import camera_app
 from lifcal.cli.demo import demo
+from lifcal.cli.depth import depth
 from lifcal.cli.evaluate import evaluate
 from lifcal.cli.export import export
 from lifcal.cli.focus import focus
 from lifcal.cli.grid import grid
 from lifcal.cli.simulate import simulate
+from lifcal.cli.view import view
 
 app = typer.Typer(
     name="lifcal",
@@ -55,6 +57,8 @@ app.command("simulate")(simulate)
 app.command("grid")(grid)
 app.command("focus")(focus)
 app.command("calibrate")(calibrate)
+app.command("depth")(depth)
+app.command("view")(view)
 app.command("adjust")(adjust)
 app.command("evaluate")(evaluate)
 app.command("export")(export)

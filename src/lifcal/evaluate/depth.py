@@ -9,6 +9,7 @@ import numpy as np
 from scipy.ndimage import distance_transform_edt, map_coordinates
 
 from lifcal.arrays import BoolArray, FloatArray
+from lifcal.camera import PinholeIntrinsics
 from lifcal.errors import DataError
 from lifcal.files import read_json
 from lifcal.geometry import RigidTransform
@@ -36,18 +37,6 @@ class DepthComparison:
     n_views: int
     median_abs_percent: float
     median_percent: float
-
-
-@dataclass(frozen=True)
-class PinholeIntrinsics:
-    """Of the true depth maps; pixel centers are integers."""
-
-    width: int
-    height: int
-    fx: float
-    fy: float
-    cx: float
-    cy: float
 
 
 def read_pinhole(path: Path) -> PinholeIntrinsics:

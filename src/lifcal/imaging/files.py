@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import Float32Array, ImageArray
-from lifcal.errors import DataError
+from lifcal.errors import DataError, InputError
 from lifcal.files import read_bytes, write_bytes
 from lifcal.imaging.image_headers import read_header
 
@@ -25,18 +25,31 @@ def encode_jpeg(image: npt.NDArray[np.uint8], quality: int = 85) -> bytes:
     return encoded.tobytes()
 
 
+def encode_png(image: ImageArray) -> bytes:
+    """Return a gray or red-green-blue image as the content of a PNG file."""
+    return _encode(".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 6])
+
+
 def write_float_tiff(path: Path, image: Float32Array) -> None:
     """Write a (height, width) float32 image; NaN is kept."""
     _write(path, ".tiff", image, [])
 
 
 def _write(path: Path, suffix: str, image: npt.NDArray[np.generic], options: list[int]) -> None:
+    try:
+        content = _encode(suffix, image, options)
+    except InputError as error:
+        raise DataError(f"{path}: {error}") from None
+    write_bytes(path, content)
+
+
+def _encode(suffix: str, image: npt.NDArray[np.generic], options: list[int]) -> bytes:
     if image.ndim == 3:
         image = image[:, :, ::-1]  # OpenCV stores blue first
     done, encoded = cv2.imencode(suffix, np.ascontiguousarray(image), options)
     if not done:
-        raise DataError(f"{path}: OpenCV cannot encode {image.dtype} {image.shape}")
-    write_bytes(path, encoded.tobytes())
+        raise InputError(f"OpenCV cannot encode {image.dtype} {image.shape}")
+    return encoded.tobytes()
 
 
 def read_image(path: Path) -> npt.NDArray[np.generic]:

@@ -7,6 +7,7 @@ weighted to luminance.
 
 from __future__ import annotations
 
+import copy
 import glob
 import re
 from collections import Counter
@@ -104,6 +105,15 @@ class Frames:
         """Return the file of a frame, for messages."""
         path, number = self._places[index]
         return str(path) if number < 0 else f"{path}, frame {number}"
+
+    def select(self, indices: Sequence[int]) -> Frames:
+        """Return some of the frames."""
+        chosen = copy.copy(self)
+        vars(chosen).pop("_expected", None)
+        vars(chosen).pop("image_size", None)
+        chosen._places = [self._places[index] for index in indices]
+        chosen.names = tuple(self.names[index] for index in indices)
+        return chosen
 
     @cached_property
     def image_size(self) -> tuple[int, int]:

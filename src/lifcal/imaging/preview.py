@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import cv2
@@ -14,6 +15,7 @@ ColorImage = npt.NDArray[np.uint8]
 _INK = (32, 32, 32)
 _PAPER = 255
 _NO_VALUE = (205, 205, 205)
+_BAR_HEIGHT, _TICK_WIDTH, _MOST_TICKS = 14, 80, 8
 
 
 def colorize(values: npt.NDArray[np.floating], low: float, high: float) -> ColorImage:
@@ -64,6 +66,33 @@ def color_bar(
         y = int(margin + share * (height - 2 * margin))
         _write(bar, f"{high + share * (low - high):.0f} {unit}", (8 + thick, y + 4), 0.4)
     return bar
+
+
+def draw_map(values: npt.NDArray[np.floating], low: float, high: float, number: str) -> ColorImage:
+    """Return a map in color over a bar: each number stands over the place of its color.
+
+    Parameters
+    ----------
+    values : (height, width) float
+        NaN is gray.
+    low, high : float
+    number : str
+        Format of the numbers, as "{:.2f} mm".
+    """
+    width = values.shape[1]
+    ramp = colorize(np.linspace(low, high, width)[None].repeat(_BAR_HEIGHT, axis=0), low, high)
+    n_ticks = min(max(width // _TICK_WIDTH, 1), _MOST_TICKS)
+    edges = [round(i * width / n_ticks) for i in range(n_ticks + 1)]
+    bar = np.hstack(
+        [
+            panel(
+                ramp[:, start:end],
+                number.format(low + (high - low) * start / max(width - 1, 1)),
+            )
+            for start, end in itertools.pairwise(edges)
+        ]
+    )
+    return np.vstack([colorize(values, low, high), bar])
 
 
 def panel(image: ColorImage, caption: str) -> ColorImage:

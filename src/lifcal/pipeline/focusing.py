@@ -11,20 +11,17 @@ virtual_depth/NAME_color.png   for people
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
-from lifcal import __version__
 from lifcal.errors import DataError, EstimationError
-from lifcal.files import read_bytes, read_json, write_json
 from lifcal.pipeline.grids import FITTING, SOURCES, fit_average, read_average, read_start
 from lifcal.pipeline.listener import Listener
+from lifcal.pipeline.record import RunRecord, digest_files
 
 if TYPE_CHECKING:
     from lifcal.arrays import Float32Array
@@ -32,18 +29,15 @@ if TYPE_CHECKING:
     from lifcal.imaging.frames import Frame, Frames
     from lifcal.imaging.grid_fit import GridFit
     from lifcal.imaging.preview import ColorImage
+    from lifcal.metric import DepthEngine
     from lifcal.virtual import DepthOptions, FocusedFrame, FocusEngine, VirtualDepth
 
-_RECORD = "focus.json"
 _GRID = "grid.json"
 _FRAMES_FOR_GRID = 20
-_FRAMES_FOR_RANGE = 5
-_FORMAT = {"format": "lifcal-focus", "format_version": "1.0", "lifcal_version": __version__}
-_FILES = ("grid", "white", "xml")
-_NO_DEPTH = "hardly any virtual depth: too little texture, or the grid or the range is not its own"
-_LEAST_KNOWN = 0.01
+FRAMES_FOR_RANGE = 5
+NO_DEPTH = "hardly any virtual depth: too little texture, or the grid or the range is not its own"
+LEAST_KNOWN = 0.01
 """Share of the pixels: below it, what is known is chance."""
-_BAR_HEIGHT, _TICK_WIDTH, _MOST_TICKS = 14, 60, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +106,15 @@ def focus_frames(
 class UsableFrames(Sequence["Frame"]):
     """Frames that remember which of them cannot be used, and why.
 
-    Reading one that cannot raises DataError. Once the grid is known, frames must show it.
+    Reading one that cannot raises DataError. Once the grid is known, frames must show it: `check`
+    says whether they do, `check_plenoptic` if None.
     """
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(
+        self, frames: Frames, check: Callable[[Frame, MicroLensGrid], None] | None = None
+    ) -> None:
         self.frames = frames
+        self._check = check
         self.grid: MicroLensGrid | None = None
         self.white_checksum = ""
         """Of the white image, which often stands among the raws."""
@@ -145,7 +143,7 @@ class UsableFrames(Sequence["Frame"]):
                 raise DataError(f"{frame.source}: is the white image")
             self.seen.add(index)
             if self.grid is not None and index not in self._shown:
-                check_plenoptic(frame, self.grid)
+                (self._check or check_plenoptic)(frame, self.grid)
                 self._shown.add(index)
         except DataError as error:
             self.problems[index] = error
@@ -178,42 +176,29 @@ class UsableFrames(Sequence["Frame"]):
 
 
 @dataclass(eq=False)
-class FocusRecord:
+class FocusRecord(RunRecord):
     """focus.json, from the run before or new."""
 
-    folder: Path
-    content: dict[str, Any]
+    NAME: ClassVar[str] = "focus.json"
+    FORMAT: ClassVar[dict[str, str]] = {"format": "lifcal-focus", "format_version": "1.0"}
+    VERB: ClassVar[str] = "lifcal focus"
+    FILES: ClassVar[tuple[str, ...]] = ("grid", "white", "xml")
+    START: ClassVar[dict[str, Any]] = {"depth_range": None, "grid": None, "notes": []}
+
     grid: MicroLensGrid | None = None
     """Of the run before."""
-    _written: str = ""
 
     @classmethod
-    def open(cls, folder: Path, settings: dict[str, Any]) -> FocusRecord:
+    def open(cls, folder: Path, settings: dict[str, Any]) -> Self:
         """Read what is there; raise DataError if the folder holds something else."""
-        try:
-            if folder.exists() and not folder.is_dir():
-                raise DataError(f"{folder}: is a file, needs a folder")
-            used = folder.exists() and any(folder.iterdir())
-            known = (folder / _RECORD).exists()
-        except OSError as error:
-            raise DataError(f"{folder}: cannot use this folder: {error.strerror}") from error
-        new: dict[str, Any] = {
-            **_FORMAT,
-            "settings": settings,
-            "depth_range": None,
-            "grid": None,
-            "notes": [],
-        }
-        if not known:
-            if used:
-                raise DataError(
-                    f"{folder}: is not empty and holds no {_RECORD}. Choose another folder"
-                )
-            return cls(folder, {**new, "frames": {}, "failed": {}})
-        content = read_json(folder / _RECORD)
-        _check_same(folder, content, settings)
-        grid = _read_own_grid(folder, content)
-        return cls(folder, {**new, **content}, grid, json.dumps(content))
+        record = super().open(folder, settings)
+        record.grid = _read_own_grid(folder, record.content)
+        return record
+
+    @classmethod
+    def is_whole(cls, content: dict[str, Any]) -> bool:
+        """Tell whether what a run takes over from the one before is there and of its type."""
+        return super().is_whole(content) and isinstance(content.get("grid"), dict)
 
     def paths(self, name: str) -> dict[str, Path]:
         """Return the files of a frame, in the order in which they are written."""
@@ -226,18 +211,6 @@ class FocusRecord:
             "u": depth / f"{name}.tiff",
         }
 
-    def has(self, name: str, checksum: str) -> bool:
-        """Tell whether a frame is done; raise DataError if that was another raw's."""
-        entry = self.content["frames"].get(name)
-        if entry is None:
-            return False
-        if entry.get("checksum") != checksum:
-            raise DataError(
-                f"{self.folder}: {name} is there already, made from another raw. Choose another "
-                "folder, or remove this one"
-            )
-        return all(path.is_file() and path.stat().st_size > 0 for path in self.paths(name).values())
-
     def begin(self, grid: MicroLensGrid) -> None:
         """Write what all frames have in common, unless it is there."""
         from lifcal.camera import write_grid
@@ -246,27 +219,6 @@ class FocusRecord:
             self.write()
             write_grid(self.folder / _GRID, grid)
             self.grid = grid
-
-    def write(self) -> None:
-        """Write focus.json, if it is not there like this."""
-        text = json.dumps(self.content)
-        if text != self._written:
-            write_json(self.folder / _RECORD, self.content)
-            self._written = text
-
-    def finish(self, usable: UsableFrames) -> None:
-        """Put the frames in order, add those that failed, and write if any frame is there."""
-        names = usable.frames.names
-        order = {name: place for place, name in enumerate(names)}
-        entries = self.content["frames"]
-        self.content["frames"] = {
-            name: entries[name] for name in sorted(entries, key=lambda name: order.get(name, -1))
-        }
-        self.content["failed"] = {
-            names[index]: str(problem) for index, problem in sorted(usable.problems.items())
-        }
-        if entries:
-            self.write()
 
 
 def describe_settings(
@@ -278,52 +230,8 @@ def describe_settings(
         "scale": options.scale,
         "range": None if options.depth_range is None else list(options.depth_range),
         "bayer": frames.bayer,
-        **{
-            key: None
-            if path is None
-            else hashlib.sha256(read_bytes(path, limit=1 << 30)).hexdigest()[:16]
-            for key, path in sources.items()
-        },
+        **digest_files(sources),
     }
-
-
-def _check_same(folder: Path, content: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Raise DataError if focus.json is of another run."""
-    made = content.get("settings")
-    if content.get("format") != _FORMAT["format"] or not isinstance(made, dict):
-        raise DataError(f"{folder / _RECORD}: not written by lifcal focus. Choose another folder")
-    if not _is_whole(content):
-        raise DataError(f"{folder / _RECORD}: was changed or damaged. Choose another folder")
-    old = {"lifcal_version": content.get("lifcal_version"), **made}
-    for key, value in {"lifcal_version": __version__, **settings}.items():
-        if old.get(key) == value:
-            continue
-        if key not in _FILES:
-            difference = f"{key} is {old.get(key)!r}, not {value!r}"
-        elif value is None or old.get(key) is None:
-            difference = f"{'with' if value is None else 'without'} --{key}"
-        else:
-            difference = f"another --{key} file"
-        raise DataError(
-            f"{folder}: was made with other settings ({difference}). Choose another folder, or "
-            "remove this one"
-        )
-
-
-def _is_whole(content: dict[str, Any]) -> bool:
-    """Tell whether what a run takes over from the one before is there and of its type."""
-    frames, grid, ends = (content.get(key) for key in ("frames", "grid", "depth_range"))
-    return (
-        isinstance(frames, dict)
-        and all(
-            isinstance(entry, dict) and isinstance(entry.get("known_share"), float)
-            for entry in frames.values()
-        )
-        and isinstance(grid, dict)
-        and isinstance(ends, list)
-        and len(ends) == 2
-        and all(isinstance(end, float) for end in ends)
-    )
 
 
 def _read_own_grid(folder: Path, content: dict[str, Any]) -> MicroLensGrid | None:
@@ -331,13 +239,13 @@ def _read_own_grid(folder: Path, content: dict[str, Any]) -> MicroLensGrid | Non
     from lifcal.camera import read_grid
 
     path = folder / _GRID
-    if not path.exists():
+    if content["grid"] is None or not path.exists():
         return None
     grid = read_grid(path)
     if _digest(grid) != content["grid"].get("checksum"):
         raise DataError(
-            f"{path}: was changed after {_RECORD} was written. Choose another folder, and give the "
-            "changed grid by --grid"
+            f"{path}: was changed after {FocusRecord.NAME} was written. Choose another folder, and "
+            "give the changed grid by --grid"
         )
     return grid
 
@@ -380,7 +288,7 @@ def make_engine(
     from lifcal.virtual import FocusEngine
 
     size, bayer = usable.frames.image_size, usable.frames.bayer
-    white = _read_white(sources["white"], size, bayer)
+    white = read_white(sources["white"], size, bayer)
     vignetting = None if white is None else vignetting_from_white(white)
     usable.white_checksum = "" if white is None else compute_checksum(white)
     if record.grid is not None:
@@ -388,7 +296,7 @@ def make_engine(
         low, high = record.content["depth_range"]
         options = replace(options, depth_range=(float(low), float(high)))
         if vignetting is None and record.grid.discs is None:
-            vignetting = _profile(usable, usable.choose(_FRAMES_FOR_RANGE), record.grid)
+            vignetting = average_vignetting(usable, usable.choose(FRAMES_FOR_RANGE), record.grid)
         return FocusEngine(record.grid, vignetting, options, bayer=bayer)
 
     notes: list[str] = []
@@ -396,7 +304,7 @@ def make_engine(
     if sources["grid"] is not None:
         grid = read_start(sources["grid"], size)
         if white is not None:
-            _check_white(white, grid, listener)
+            check_white(white, grid, listener)
     else:
         start = None if sources["xml"] is None else read_start(sources["xml"], size)
         if white is None and not usable.choose(1):
@@ -411,11 +319,11 @@ def make_engine(
         notes += fit.notes
     usable.grid = grid
     with listener.status("looking at some of the raws"):
-        chosen = usable.choose(_FRAMES_FOR_RANGE)
+        chosen = usable.choose(FRAMES_FOR_RANGE)
     if not chosen:
         return None
     if vignetting is None and grid.discs is None:
-        vignetting = _profile(usable, chosen, grid)
+        vignetting = average_vignetting(usable, chosen, grid)
         notes.append(
             "no white image, and no overlap discs could be fitted: brightness inside micro images "
             "is evened out by the mean over the raws"
@@ -424,7 +332,7 @@ def make_engine(
         grid, more = _add_focal_planes(usable, chosen, grid, vignetting, bayer, listener)
         notes += more
     engine = FocusEngine(grid, vignetting, options, bayer=bayer)
-    if options.depth_range is None and not _set_range(engine, usable, chosen, listener):
+    if options.depth_range is None and not set_range(engine, usable, chosen, listener):
         return None
     for note in notes:
         listener.note(note)
@@ -438,13 +346,17 @@ def make_engine(
     return engine
 
 
-def _profile(usable: UsableFrames, chosen: list[int], grid: MicroLensGrid) -> Float32Array:
+def average_vignetting(
+    usable: UsableFrames, chosen: list[int], grid: MicroLensGrid
+) -> Float32Array:
+    """Return the vignetting that the frames chosen show in the mean."""
     from lifcal.imaging.devignette import vignetting_from_frames
 
     return vignetting_from_frames(grid, (usable[index].gray for index in chosen))
 
 
-def _read_white(path: Path | None, size: tuple[int, int], bayer: str | None) -> Frame | None:
+def read_white(path: Path | None, size: tuple[int, int], bayer: str | None) -> Frame | None:
+    """Read the white image, if there is one; DataError if it is not of the raws' size."""
     from lifcal.imaging.frames import open_frames
 
     if path is None:
@@ -458,7 +370,8 @@ def _read_white(path: Path | None, size: tuple[int, int], bayer: str | None) -> 
     return frame
 
 
-def _check_white(white: Frame, grid: MicroLensGrid, listener: Listener) -> None:
+def check_white(white: Frame, grid: MicroLensGrid, listener: Listener) -> None:
+    """Raise DataError if it is no white image, or of another grid."""
     from lifcal.imaging.frames import check_plenoptic
     from lifcal.imaging.grid_fit import refine_grid
 
@@ -529,8 +442,8 @@ def _add_focal_planes(
     return found.grid, list(found.notes)
 
 
-def _set_range(
-    engine: FocusEngine, usable: UsableFrames, chosen: list[int], listener: Listener
+def set_range(
+    engine: FocusEngine | DepthEngine, usable: UsableFrames, chosen: list[int], listener: Listener
 ) -> bool:
     """Find the depth range in the frames chosen, or in others if those show none.
 
@@ -543,11 +456,11 @@ def _set_range(
                 engine.set_range(usable[index] for index in chosen)
             except EstimationError:
                 looked_at += chosen
-                chosen = usable.choose(_FRAMES_FOR_RANGE, besides=looked_at)
+                chosen = usable.choose(FRAMES_FOR_RANGE, besides=looked_at)
             else:
                 return True
     for index in looked_at:
-        usable.refuse(index, _NO_DEPTH)
+        usable.refuse(index, NO_DEPTH)
     return False
 
 
@@ -601,8 +514,8 @@ def _focus_frame(
         usable.refuse(index, str(error))
         return None
     known = float(found.depth.known.mean())
-    if known < _LEAST_KNOWN:
-        usable.refuse(index, f"{_NO_DEPTH} ({100 * known:.1f} % of the pixels are known)")
+    if known < LEAST_KNOWN:
+        usable.refuse(index, f"{NO_DEPTH} ({100 * known:.1f} % of the pixels are known)")
         return None
     return found
 
@@ -633,19 +546,7 @@ def _write_frame(record: FocusRecord, name: str, frame: Frame, found: FocusedFra
 
 def draw_depth(depth: VirtualDepth) -> ColorImage:
     """Return the map in color over a bar: each number stands over the place of its color."""
-    import numpy as np
-
-    from lifcal.imaging.preview import colorize, panel
+    from lifcal.imaging.preview import draw_map
 
     low, high = sorted(depth.depth_range)
-    width = depth.u.shape[1]
-    ramp = colorize(np.linspace(low, high, width)[None].repeat(_BAR_HEIGHT, axis=0), low, high)
-    n_ticks = min(max(width // _TICK_WIDTH, 1), _MOST_TICKS)
-    edges = [round(i * width / n_ticks) for i in range(n_ticks + 1)]
-    bar = np.hstack(
-        [
-            panel(ramp[:, start:end], f"{low + (high - low) * start / max(width - 1, 1):.2f}")
-            for start, end in itertools.pairwise(edges)
-        ]
-    )
-    return np.vstack([colorize(depth.u, low, high), bar])
+    return draw_map(depth.u, low, high, "{:.2f}")

@@ -158,7 +158,12 @@ class FocusEngine:
 
 
 def spread_choice(count: int, most: int) -> list[int]:
-    """Return up to `most` of `count` indices, evenly spread, the first and the last among them."""
+    """Return up to `most` of `count` indices, evenly spread, the first and the last among them.
+
+    One alone is in the middle.
+    """
     if count <= most:
         return list(range(count))
+    if most == 1:
+        return [count // 2]
     return [math.floor(i * (count - 1) / (most - 1) + 0.5) for i in range(most)]

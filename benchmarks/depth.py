@@ -1,0 +1,667 @@
+"""Metric depth against the truth of simulated recordings: accuracy, flatness, edges, cost.
+
+Recordings have full optics, noise and Brown distortion, 8 bit. Depth is made with the camera that
+`lifcal calibrate` found on *another* recording, and with the true camera beside it. As the
+calibrations of `benchmarks.calibrate`, both are kept in LIFCAL_BENCHMARK_DATA if that is set. What
+counts as textured is as in `benchmarks.virtual`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from benchmarks.calibrate import Case
+from benchmarks.figures import Figure
+from benchmarks.virtual_truth import list_marker_lines, measure_straight_edges, raw_noise
+from lifcal.arrays import Float32Array, FloatArray
+from lifcal.camera import (
+    BrownDistortion,
+    Distortion,
+    NoDistortion,
+    PinholeIntrinsics,
+    PlenopticCamera,
+    read_camera,
+)
+from lifcal.files import read_json
+from lifcal.imaging.devignette import vignetting_from_white
+from lifcal.imaging.frames import make_frame
+from lifcal.metric import DepthEngine, MetricFrame, MetricOptions, Rectification
+from lifcal.metric.depth import compute_metric_depth, filter_depth
+from lifcal.simulate import (
+    Optics,
+    PackedScene,
+    PinholeView,
+    Renderer,
+    SimulatedFrame,
+    Simulation,
+    SimulationOptions,
+    write_sequence,
+)
+from lifcal.simulate.sensor import expose
+from lifcal.virtual import DepthOptions, FocusEngine, Workspace, estimate_virtual_depth
+from lifcal.virtual.focused import make_focused_image
+
+CAMERA = "r5-16mm"
+CALIBRATED_ON = Case(CAMERA, "desk", 2, "markers")
+RECORDINGS = (("desk", 1), ("desk", 3), ("room", 1))
+FRAMES = (2, 12, 24)
+N_FRAMES = 36
+DEPTHS_M = {0.5: 0.6, 1.0: 1.0, 2.5: 2.5}
+"""Metres, and the largest median error there, in per cent."""
+STRONG = BrownDistortion(-4e-8)
+"""20 px at the corners of the focused image and more."""
+_BIN = 0.15
+_BORDER_PX = 24
+_FEWEST = 5000
+_SEQUENCE = 300
+_JUMP = 0.1
+_REACH_PX = 8
+
+
+def run() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as scratch:
+        data = Path(os.environ.get("LIFCAL_BENCHMARK_DATA", scratch))
+        found = calibrate_other(data)
+        recordings = [Recording(scene, seed) for scene, seed in RECORDINGS]
+        return [
+            *accuracy(recordings, found),
+            *lens_types(recordings[0], found),
+            *flatness(found),
+            *edges(recordings[0], found),
+            *speed(recordings[0], found),
+            *sequence(data),
+        ]
+
+
+def calibrate_other(data: Path) -> PlenopticCamera:
+    """Return the camera that `lifcal calibrate` finds on a recording that is not used here."""
+    case = CALIBRATED_ON
+    out = data / f"{case.name}-calibration"
+    if not (out / "camera.json").exists():
+        recording = data / case.recording
+        options = SimulationOptions(
+            camera=case.camera, scene=case.scene, frames=N_FRAMES, seed=case.seed
+        )
+        simulation = Simulation(options)
+        write_sequence(recording, simulation)
+        markers = read_json(recording / "truth" / "markers.json")["markers"]
+        words = ["calibrate", str(recording / "raw"), "-o", str(out)]
+        words += ["--white", str(recording / "white.png")]
+        words += ["--pixel-size-um", str(simulation.optics.camera.pixel_size_mm * 1000.0)]
+        words += ["--marker-size-mm", str(markers[0]["side_mm"])]
+        subprocess.run(
+            [sys.executable, "-m", "lifcal", *words], check=True, stdout=subprocess.DEVNULL
+        )
+    return read_camera(out / "camera.json")
+
+
+class Recording:
+    """Some frames of a scene, with their truth; another distortion than the camera's if given."""
+
+    def __init__(
+        self,
+        scene: str,
+        seed: int,
+        frames: Sequence[int] = FRAMES,
+        distortion: Distortion | None = None,
+    ) -> None:
+        self.name = f"{scene}-{seed}"
+        self.simulation = Simulation(
+            SimulationOptions(camera=CAMERA, scene=scene, frames=N_FRAMES, seed=seed)
+        )
+        self.camera = self.simulation.optics.camera
+        self.frames: list[SimulatedFrame]
+        if distortion is None:
+            self.vignetting = vignetting_from_white(self.simulation.render_white())
+            self.frames = [self.simulation.render_frame(index) for index in frames]
+        else:
+            self.camera = replace(self.camera, distortion=distortion)
+            optics = replace(self.simulation.optics, camera=self.camera)
+            self.vignetting = vignetting_from_white(Renderer(optics, 64).render_white(0))
+            self.frames = [self._render(optics, index) for index in frames]
+
+    def _render(self, optics: Optics, index: int) -> SimulatedFrame:
+        simulation = self.simulation
+        renderer, scene = Renderer(optics, 16), PackedScene(simulation.scene)
+        pose = simulation.trajectory.world_from_cam[index]
+        light = renderer.render_raw(scene, pose.inverse(), index)
+        light /= optics.apertures.compute_illumination(0.0, optics.focal_planes_v).max()
+        raw = expose(light, simulation.options.sensor, np.random.default_rng(index))
+        view = renderer.render_pinhole(scene, pose.inverse(), simulation.options.pinhole_scale)
+        return SimulatedFrame(raw, view, pose)
+
+    def engine(self, camera: PlenopticCamera, options: MetricOptions | None = None) -> DepthEngine:
+        """Return an engine that searches the depths of these frames."""
+        engine = DepthEngine(camera, self.vignetting, options)
+        if engine.depth_range is None:
+            engine.set_range([make_frame(f.raw, "frame", "frame") for f in self.frames])
+        return engine
+
+
+# Errors of depth
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """Of the textured pixels of some frames.
+
+    Parameters
+    ----------
+    relative, normalized : (n,) float64
+        (z - true) / true, and the same over sigma.
+    depth_mm : (n,) float64
+        True.
+    coverage : float
+        Share of the textured pixels where depth is known.
+    """
+
+    relative: FloatArray
+    normalized: FloatArray
+    depth_mm: FloatArray
+    coverage: float
+
+    def near(self, metres: float) -> Errors:
+        """Return those within 15 % of a depth."""
+        here = np.abs(self.depth_mm / (1000.0 * metres) - 1.0) < _BIN
+        return Errors(
+            self.relative[here], self.normalized[here], self.depth_mm[here], self.coverage
+        )
+
+    @property
+    def median(self) -> float:
+        """Median of the error's size, in per cent."""
+        return 100.0 * float(np.median(np.abs(self.relative)))
+
+    @property
+    def bias(self) -> float:
+        """Median error, in per cent."""
+        return 100.0 * float(np.median(self.relative))
+
+    @property
+    def spread(self) -> float:
+        """Robust spread of the normalized errors."""
+        middle = np.median(self.normalized)
+        return 1.4826 * float(np.median(np.abs(self.normalized - middle)))
+
+
+def look_up(view: PinholeView, k: PinholeIntrinsics, values: Float32Array) -> FloatArray:
+    """Return values of a true view at the pixels of an image, from the nearest pixel."""
+    rows, cols = np.mgrid[: k.height, : k.width]
+    x = (cols - k.cx) / k.fx * view.focal_px + view.principal_point_px[0]
+    y = (rows - k.cy) / k.fy * view.focal_px + view.principal_point_px[1]
+    height, width = values.shape
+    i = np.clip(np.rint(y).astype(np.int64), 0, height - 1)
+    j = np.clip(np.rint(x).astype(np.int64), 0, width - 1)
+    found: FloatArray = values[i, j].astype(np.float64)
+    found[(np.abs(x - j) > 1.0) | (np.abs(y - i) > 1.0)] = np.nan
+    return found
+
+
+def find_texture(view: PinholeView) -> Float32Array:
+    """Return the gradient of the true brightness, rms over 13 x 13 pixels, white being 255."""
+    dy, dx = np.gradient(255.0 * view.luminance)
+    mean = cv2.blur(np.asarray(dx * dx + dy * dy, np.float32), (13, 13))
+    return np.asarray(np.sqrt(np.maximum(mean, 0.0)), np.float32)
+
+
+def compare(found: MetricFrame, frame: SimulatedFrame, least_gradient: float) -> Errors:
+    """Compare a frame with its truth where there is texture, away from the border."""
+    k = found.intrinsics
+    true = look_up(frame.view, k, frame.view.depth_mm)
+    textured = look_up(frame.view, k, find_texture(frame.view)) >= least_gradient
+    inside = np.zeros(true.shape, np.bool_)
+    inside[_BORDER_PX:-_BORDER_PX, _BORDER_PX:-_BORDER_PX] = True
+    textured &= inside & np.isfinite(true)
+    both = textured & found.known
+    error = found.depth_mm[both] - true[both]
+    return Errors(
+        error / true[both],
+        error / found.sigma_mm[both],
+        true[both],
+        float(both.sum() / max(textured.sum(), 1)),
+    )
+
+
+def join(parts: Sequence[Errors]) -> Errors:
+    """Return the errors of several frames as one."""
+    return Errors(
+        np.concatenate([part.relative for part in parts]),
+        np.concatenate([part.normalized for part in parts]),
+        np.concatenate([part.depth_mm for part in parts]),
+        float(np.mean([part.coverage for part in parts])),
+    )
+
+
+def measure(recording: Recording, camera: PlenopticCamera) -> Errors:
+    """Run all frames of a recording."""
+    engine = recording.engine(camera)
+    noise = raw_noise(recording.simulation.options.sensor)
+    return join([compare(engine.run(frame.raw), frame, noise) for frame in recording.frames])
+
+
+def accuracy(recordings: Sequence[Recording], found: PlenopticCamera) -> list[Figure]:
+    figures: list[Figure] = []
+    for name, camera in (("calibrated", found), ("true", None)):
+        parts = [measure(recording, camera or recording.camera) for recording in recordings]
+        for recording, part in zip(recordings, parts, strict=True):
+            _print_errors(f"{recording.name}, {name} camera", part)
+        errors = join(parts)
+        for metres, limit in DEPTHS_M.items():
+            here = errors.near(metres)
+            what = f"{name} camera, {metres:g} m"
+            figures += [
+                Figure(f"{what}, median |dz| / z", here.median, "%", "lower", limit),
+                Figure(f"{what}, bias", abs(here.bias), "%", "lower", limit / 3.0),
+            ]
+        spreads = [part.spread for part in parts]
+        figures += [
+            Figure(f"{name} camera, error over sigma, least", min(spreads), "1", "higher", 0.8),
+            Figure(f"{name} camera, error over sigma, most", max(spreads), "1", "lower", 1.25),
+        ]
+    return figures
+
+
+def _print_errors(name: str, errors: Errors) -> None:
+    print(f"{name}: known {errors.coverage:.1%}, error over sigma {errors.spread:.2f}")
+    for metres in (0.4, 0.5, 0.7, 1.0, 1.4, 2.0, 2.5, 3.0, 3.5):
+        here = errors.near(metres)
+        if len(here.relative) >= _FEWEST:
+            print(
+                f"  {metres:g} m: median {here.median:.2f} %, bias {here.bias:+.2f} %, "
+                f"error over sigma {here.spread:.2f}"
+            )
+
+
+def lens_types(recording: Recording, found: PlenopticCamera) -> list[Figure]:
+    """Return the bias of depth measured with lenses of one type only, at 0.5 and 1 m."""
+    figures = []
+    noise = raw_noise(recording.simulation.options.sensor)
+    depth_range = recording.engine(found).depth_range
+    for kind in range(found.grid.n_types):
+        engine = recording.engine(
+            only_type(found, kind), MetricOptions(range_mm=(250.0, 2000.0), most_sigma=0.3)
+        )
+        assert depth_range is not None
+        engine.restore_range(depth_range)
+        errors = join(
+            [compare(engine.run(frame.raw), frame, noise) for frame in recording.frames[:2]]
+        )
+        _print_errors(f"lens type {kind} alone", errors)
+        figures += [
+            Figure(
+                f"lens type {kind} alone, {metres:g} m, bias",
+                abs(errors.near(metres).bias),
+                "%",
+                "lower",
+                DEPTHS_M[metres] / 3.0,
+            )
+            for metres in (0.5, 1.0)
+        ]
+    return figures
+
+
+def only_type(camera: PlenopticCamera, kind: int) -> PlenopticCamera:
+    """Return a camera with the lenses of one type."""
+    grid = camera.grid
+    mine = grid.lens_types == kind
+    assert grid.discs is not None
+    assert grid.focal_planes is not None
+    alone = replace(
+        grid,
+        centers_raw_px=grid.centers_raw_px[mine],
+        lens_types=np.zeros(int(mine.sum()), np.int64),
+        n_types=1,
+        focal_planes=grid.focal_planes[kind : kind + 1],
+        discs=replace(grid.discs, micro_px=grid.discs.micro_px[kind : kind + 1]),
+        lattice=None,
+        indices_qr=None,
+    )
+    return replace(camera, grid=alone)
+
+
+# A flat wall
+
+
+def flatness(found: PlenopticCamera) -> list[Figure]:
+    wall = Recording("wall", 1, (0, 9, 18))
+    figures = []
+    for name, camera in (("calibrated", found), ("true", wall.camera)):
+        engine = wall.engine(camera)
+        rms, bowls, smooth = [], [], []
+        for frame in wall.frames:
+            shape = measure_plane(engine.run(frame.raw))
+            rms.append(shape.rms)
+            bowls.append(shape.bowl)
+            smooth.append(shape.smooth_rms)
+            print(
+                f"wall, {name} camera, at {shape.distance_mm:.0f} mm: rms {shape.rms:.2f} %, "
+                f"of 64 px means {shape.smooth_rms:.2f} %, bowl {shape.bowl:+.2f} %"
+            )
+        what = f"flat wall, {name} camera"
+        figures += [
+            Figure(f"{what}, rms from the best plane", max(rms), "%", "lower", 0.5),
+            Figure(f"{what}, means of 64 px, rms from it", max(smooth), "%", "lower", 0.5),
+            Figure(
+                f"{what}, radial trend, middle to corner, largest",
+                max(map(abs, bowls)),
+                "%",
+                "lower",
+                0.2,
+            ),
+            Figure(f"{what}, radial trend, mean", abs(float(np.mean(bowls))), "%", "lower", 0.2),
+        ]
+    return figures
+
+
+@dataclass(frozen=True)
+class PlaneShape:
+    """How a surface departs from its best plane, in per cent of the distance.
+
+    Parameters
+    ----------
+    distance_mm : float
+        Median.
+    rms : float
+        Of single pixels, those beyond five sigma left out.
+    smooth_rms : float
+        Of means over 64 x 64 pixels.
+    bowl : float
+        Change from the middle to the corner of the image, of a parabola in the distance from the
+        principal point.
+    """
+
+    distance_mm: float
+    rms: float
+    smooth_rms: float
+    bowl: float
+
+
+def measure_plane(found: MetricFrame) -> PlaneShape:
+    """Fit a plane to a depth map, weighted by sigma: 1 / z is linear in the image."""
+    k = found.intrinsics
+    known = found.known.copy()
+    known[:_BORDER_PX] = known[-_BORDER_PX:] = False
+    known[:, :_BORDER_PX] = known[:, -_BORDER_PX:] = False
+    rows, cols = np.nonzero(known)
+    x, y = (cols - k.cx) / k.fx, (rows - k.cy) / k.fy
+    depth = found.depth_mm[known].astype(np.float64)
+    weight = depth**2 / found.sigma_mm[known]
+    design = np.column_stack([x, y, np.ones_like(x)])
+    good = np.ones(len(x), np.bool_)
+    for _ in range(3):
+        a = design[good] * weight[good, None]
+        plane = np.linalg.lstsq(a, weight[good] / depth[good], rcond=None)[0]
+        off = depth * (design @ plane) - 1.0
+        good = np.abs(off) * depth < 5.0 * found.sigma_mm[known]
+    q = x * x + y * y
+    bowl = np.column_stack([design, q])[good] * weight[good, None]
+    terms = np.linalg.lstsq(bowl, weight[good] / depth[good], rcond=None)[0]
+    corner = max(k.cx, k.width - k.cx) ** 2 / k.fx**2 + max(k.cy, k.height - k.cy) ** 2 / k.fy**2
+    distance = float(np.median(depth))
+    blocks: dict[tuple[int, int], list[float]] = {}
+    for i, j, value in zip(rows[good] // 64, cols[good] // 64, off[good], strict=True):
+        blocks.setdefault((int(i), int(j)), []).append(float(value))
+    means = [np.mean(values) for values in blocks.values() if len(values) > 1000]
+    return PlaneShape(
+        distance,
+        100.0 * float(np.sqrt(np.mean(off[good] ** 2))),
+        100.0 * float(np.sqrt(np.mean(np.square(means)))),
+        -100.0 * float(terms[3]) * corner * distance,
+    )
+
+
+# Straight edges, and whether image and depth are aligned
+
+
+def edges(recording: Recording, found: PlenopticCamera) -> list[Figure]:
+    """Return how straight edges are, for the camera as it is and for one that bends lines much."""
+    bent = Recording("desk", 1, FRAMES[:1], STRONG)
+    return [
+        *_edges(recording, found, "calibrated camera"),
+        *_edges(bent, bent.camera, "strong distortion, true camera"),
+    ]
+
+
+def _edges(recording: Recording, camera: PlenopticCamera, name: str) -> list[Figure]:
+    true = replace(recording.camera, distortion=NoDistortion())
+    lines = list_marker_lines(recording.simulation.scene)
+    engine = recording.engine(camera, MetricOptions(edge_px=0, least_patch_px=0))
+    bends, offs, depth_bends, shifts, recorded = [], [], [], [], []
+    for frame in recording.frames:
+        result = engine.run(frame.raw)
+        cam_from_world = frame.world_from_cam.inverse()
+        image = np.asarray(255.0 * result.image, np.float32)
+        for edge in measure_straight_edges(
+            image, engine.options.scale, lines, true, frame.view, cam_from_world
+        ):
+            bends.append(edge.bend_px)
+            offs.append(edge.off_true_px)
+        depth_bends += _depth_bends(result, lines, frame)
+        shifts.append(measure_depth_edges(result, frame))
+        recorded += _recorded_bends(recording.camera, engine.options.scale, lines, frame)
+    bend, depth_bend = _rms(bends), _rms(depth_bends)
+    shift = float(np.abs(np.mean(shifts, axis=0)).max())
+    print(
+        f"{len(bends)} straight edges, {name}: {bend:.3f} px rms from a line, at most "
+        f"{max(bends):.2f} px, {_rms(offs):.2f} px off the true one; without the correction "
+        f"{_rms(recorded):.2f} px, at most {max(recorded):.2f} px; depth along {len(depth_bends)}: "
+        f"{depth_bend:.2f} % rms; edges of depth off by {shift:.2f} px"
+    )
+    return [
+        Figure(f"straight edges, {name}, rms", bend, "px", "lower", 0.3),
+        Figure(f"straight edges, {name}, largest", max(bends), "px", "lower", 0.3),
+        Figure(f"straight edges, {name}, depth along them", depth_bend, "%", "lower", 1.0),
+        Figure(f"edges of depth off the true ones, {name}", shift, "px", "lower", 0.5),
+    ]
+
+
+def _recorded_bends(
+    camera: PlenopticCamera,
+    scale: float,
+    lines: Sequence[Sequence[FloatArray]],
+    frame: SimulatedFrame,
+) -> list[float]:
+    """Return how far the lines' images are from straight where they were recorded, rms in px."""
+    out = []
+    limit = np.array(camera.image_size) - 2.0 * _BORDER_PX
+    for line in lines:
+        corners = np.concatenate(line)
+        share = np.linspace(0.0, 1.0, 50)[:, None]
+        points = frame.world_from_cam.inverse().apply(
+            (1 - share) * corners[0] + share * corners[-1]
+        )
+        ideal = camera.virtual_from_cam(points)[:, :2]
+        px = camera.distortion.distort(ideal, camera.principal_point_px)
+        if not ((px > 2.0 * _BORDER_PX) & (px < limit)).all():
+            continue
+        offsets = (px - px.mean(axis=0)) * scale
+        out.append(float(np.linalg.svd(offsets, compute_uv=False)[1] / np.sqrt(len(px))))
+    return out
+
+
+def _depth_bends(
+    found: MetricFrame, lines: Sequence[Sequence[FloatArray]], frame: SimulatedFrame
+) -> list[float]:
+    """Return the rms departure of depth from a straight line along edges in space, in per cent."""
+    k = found.intrinsics
+    out = []
+    for line in lines:
+        ends = frame.world_from_cam.inverse().apply(np.concatenate(line))
+        if (ends[:, 2] <= 0.0).any():
+            continue
+        px = np.column_stack(
+            [k.fx * ends[:, 0] / ends[:, 2] + k.cx, k.fy * ends[:, 1] / ends[:, 2] + k.cy]
+        )
+        if (px < _BORDER_PX).any() or (px > np.array([k.width, k.height]) - _BORDER_PX).any():
+            continue
+        first, last = px[np.argmin(px @ (px[-1] - px[0]))], px[np.argmax(px @ (px[-1] - px[0]))]
+        count = int(np.linalg.norm(last - first))
+        if count < 60:
+            continue
+        share = np.arange(count) / count
+        at = np.rint(first + share[:, None] * (last - first)).astype(int)
+        inverse = 1.0 / found.depth_mm[at[:, 1], at[:, 0]].astype(np.float64)
+        true = 1.0 / look_up(frame.view, k, frame.view.depth_mm)[at[:, 1], at[:, 0]]
+        good = np.isfinite(inverse)
+        straight = np.polyval(np.polyfit(share, true, 1), share)
+        if good.sum() < 60 or np.abs(true / straight - 1.0).max() > 0.01:  # hidden
+            continue
+        fit = np.polyval(np.polyfit(share[good], inverse[good], 1), share[good])
+        out.append(100.0 * float(np.sqrt(np.mean((inverse[good] / fit - 1.0) ** 2))))
+    return out
+
+
+def measure_depth_edges(found: MetricFrame, frame: SimulatedFrame) -> tuple[float, float]:
+    """Return how far the edges of depth are from the true ones, along x and y, in px.
+
+    The mean of edges from near to far and from far to near: surfaces that grow over both of their
+    edges are not shifted.
+    """
+    true = look_up(frame.view, found.intrinsics, frame.view.depth_mm)
+    depth = found.depth_mm.astype(np.float64)
+    return _edge_shift(depth, true), _edge_shift(depth.T, true.T)
+
+
+def _edge_shift(depth: FloatArray, true: FloatArray) -> float:
+    ratio = np.log(true[:, 1:] / true[:, :-1])
+    offsets = []
+    for sign in (1.0, -1.0):
+        rows, cols = np.nonzero(sign * ratio > _JUMP)
+        good = (cols >= _BORDER_PX) & (cols < depth.shape[1] - _BORDER_PX)
+        rows, cols = rows[good], cols[good]
+        window = np.arange(-_REACH_PX, _REACH_PX + 1)
+        values = np.log(depth[rows[:, None], cols[:, None] + window])
+        low, high = np.log(true[rows, cols]), np.log(true[rows, cols + 1])
+        beyond = (values > (0.5 * (low + high))[:, None]) == (sign > 0.0)
+        # one crossing only, and all known
+        clean = np.isfinite(values).all(axis=1) & (np.abs(np.diff(beyond, axis=1)).sum(axis=1) == 1)
+        clean &= beyond[:, -1] & ~beyond[:, 0]
+        offsets.append(float(np.mean(_REACH_PX - beyond[clean].sum(axis=1))))
+    return 0.5 * (offsets[0] + offsets[1])
+
+
+def _rms(values: Sequence[float]) -> float:
+    return float(np.sqrt(np.mean(np.square(values)))) if len(values) else float("nan")
+
+
+# Cost
+
+
+def speed(recording: Recording, found: PlenopticCamera) -> list[Figure]:
+    """Return the time of a warm frame of 2048 x 2048, and print that of its stages."""
+    engine = recording.engine(found)
+    engine.warm_up()
+    raw = recording.frames[1].raw
+
+    def whole() -> None:
+        engine.run(raw).cloud()
+
+    whole()
+    seconds = min(_timed(whole) for _ in range(5))
+    for name, value in _stages(recording, found, engine).items():
+        print(f"| {name} | {value:.2f} |")
+    return [
+        Figure(
+            "frame of 2048 x 2048 to image, depth, sigma and cloud, warm",
+            seconds,
+            "s",
+            "lower",
+            2.5,
+            noisy=True,
+        )
+    ]
+
+
+def _timed(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def _stages(recording: Recording, camera: PlenopticCamera, engine: DepthEngine) -> dict[str, float]:
+    space, options = Workspace(), engine.options
+    rectifier = Rectification.from_camera(camera, space)
+    depth_options = DepthOptions(scale=options.scale, depth_range=engine.depth_range)
+    focus = FocusEngine(
+        camera.grid, recording.vignetting, depth_options, rectifier=rectifier, workspace=space
+    )
+    raw = recording.frames[1].raw
+    frame = make_frame(raw, "frame", "frame")
+    gray = focus.devignette(frame)
+    depth = estimate_virtual_depth(
+        gray, focus.grid, depth_options, optics=focus.optics, workspace=space
+    )
+    z, sigma = compute_metric_depth(camera, depth.u, depth.sigma)
+    result = engine.run(raw)
+    stages: dict[str, Callable[[], object]] = {
+        "raw to floats": lambda: make_frame(raw, "frame", "frame"),
+        "devignetting and rectifying": lambda: focus.devignette(frame),
+        "virtual depth": lambda: estimate_virtual_depth(
+            gray, focus.grid, depth_options, optics=focus.optics, workspace=space
+        ),
+        "focused image": lambda: make_focused_image(
+            gray, focus.grid, depth, optics=focus.optics, workspace=space
+        ),
+        "metric depth and sigma": lambda: compute_metric_depth(camera, depth.u, depth.sigma),
+        "filters": lambda: filter_depth(z, sigma, depth.flags, engine.range_mm, options),
+        "cloud with normals": result.cloud,
+    }
+    return {name: min(_timed(work) for _ in range(3)) for name, work in stages.items()}
+
+
+def run_sequence(camera_path: str, count: str) -> None:
+    """Run one frame many times and print seconds of early and late frames: a process to measure."""
+    recording = Recording("desk", 1, (2, 24))
+    engine = recording.engine(read_camera(camera_path))
+    engine.warm_up()
+    times, sizes = [], []
+    for index in range(int(count)):
+        raw = recording.frames[index % 2].raw
+        times.append(_timed(lambda raw=raw: engine.run(raw).cloud()))  # type: ignore[misc]
+        sizes.append(_resident_gb())
+    part = max(len(times) // 4, 1)
+    early, late = np.median(times[:part]), np.median(times[-part:])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    print(early, late, max(sizes[:part]), max(sizes[-part:]), peak)
+
+
+def _resident_gb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e9
+
+
+def sequence(data: Path, count: int = _SEQUENCE) -> list[Figure]:
+    """Return how time and memory change over many frames."""
+    call = (
+        "import sys; from benchmarks.depth import run_sequence; run_sequence(*sys.argv[1:])",
+        str(data / f"{CALIBRATED_ON.name}-calibration" / "camera.json"),
+        str(count),
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", *call],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).resolve().parents[1],
+    )
+    early, late, before, after, peak = map(float, done.stdout.split())
+    print(
+        f"{count} frames: {early:.2f} s a frame in the first quarter, {late:.2f} s in the last; "
+        f"memory {before:.2f} and {after:.2f} GB, with rendering {peak:.2f} GB"
+    )
+    return [
+        Figure(f"{count} frames, memory", after, "GB", "lower", 2.0),
+        Figure(f"{count} frames, growth of memory", after - before, "GB", "lower", 0.05),
+        Figure(f"{count} frames, slow-down", late / early, "1", "lower", 1.15, noisy=True),
+    ]

@@ -1,0 +1,179 @@
+"""`lifcal depth`: metric depth, images and clouds of raws of a calibrated camera."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, verb
+from lifcal.errors import InputError
+
+if TYPE_CHECKING:
+    from lifcal.pipeline.rgbd import RgbdRecord
+
+_IMAGES = "Images"
+_FILTER = "What is known"
+_FRAMES = "Frames"
+_FUSED = "One cloud of all"
+
+
+@verb("the same command goes on from here")
+def depth(
+    raws: Annotated[
+        list[str],
+        typer.Argument(metavar="RAWS...", help="Raws: files, folders, globs, videos."),
+    ],
+    camera: Annotated[Path, typer.Option(help="camera.json, as lifcal calibrate writes it.")],
+    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
+    white: Annotated[
+        Path | None,
+        typer.Option(help="White image, to even out the brightness inside micro images."),
+    ] = None,
+    bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
+    scale: Annotated[
+        float,
+        typer.Option(help="Size of the images relative to the raws.", rich_help_panel=_IMAGES),
+    ] = 0.5,
+    plane: Annotated[
+        str,
+        typer.Option(help="Image plane: pinhole (at the sensor) or 2B.", rich_help_panel=_IMAGES),
+    ] = "pinhole",
+    crop: Annotated[
+        tuple[int, int, int, int] | None,
+        typer.Option(metavar="X Y W H", help="Part of the images.", rich_help_panel=_IMAGES),
+    ] = None,
+    clouds: Annotated[
+        bool, typer.Option(help="Write a PLY for each frame.", rich_help_panel=_IMAGES)
+    ] = True,
+    range_mm: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            metavar="NEAR FAR",
+            help="Depths to search; found in some of the raws without.",
+            rich_help_panel=_FILTER,
+        ),
+    ] = None,
+    most_sigma: Annotated[
+        float,
+        typer.Option(help="Largest sigma, as part of the depth.", rich_help_panel=_FILTER),
+    ] = 0.1,
+    edge_px: Annotated[
+        int, typer.Option(help="Leave out so much beside edges.", rich_help_panel=_FILTER)
+    ] = 1,
+    least_patch_px: Annotated[
+        int, typer.Option(help="Leave out smaller patches.", rich_help_panel=_FILTER)
+    ] = 200,
+    keep_hidden: Annotated[
+        bool,
+        typer.Option(help="Keep what some lenses do not see.", rich_help_panel=_FILTER),
+    ] = True,
+    with_calibration_sigma: Annotated[
+        bool,
+        typer.Option(
+            "--with-calibration-sigma",
+            help="Add the calibration's uncertainty to sigma.",
+            rich_help_panel=_FILTER,
+        ),
+    ] = False,
+    every: Annotated[int, typer.Option(help="Every n-th frame.", rich_help_panel=_FRAMES)] = 1,
+    frames: Annotated[
+        tuple[int, int] | None,
+        typer.Option(
+            metavar="FIRST LAST", help="By index from 0, both done.", rich_help_panel=_FRAMES
+        ),
+    ] = None,
+    timestamps: Annotated[
+        Path | None,
+        typer.Option(
+            help="One number a line, for every raw; the index without.", rich_help_panel=_FRAMES
+        ),
+    ] = None,
+    fps: Annotated[int, typer.Option(help="For camera.yaml.", rich_help_panel=_FRAMES)] = 30,
+    poses: Annotated[
+        Path | None,
+        typer.Option(
+            help="TUM trajectory (camera to world, metres): write fused.ply.",
+            rich_help_panel=_FUSED,
+        ),
+    ] = None,
+    voxel_mm: Annotated[
+        float | None, typer.Option(help="Size of its cells.", rich_help_panel=_FUSED)
+    ] = None,
+    mesh: Annotated[
+        bool,
+        typer.Option("--mesh", help="Write mesh.ply too (lifcal[mesh]).", rich_help_panel=_FUSED),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Make metric depth, focused pinhole images and clouds of raws of a calibrated camera.
+
+    The folder is an RGB-D recording in the TUM layout, with camera.yaml for ORB-SLAM3 and
+    intrinsics.json for Open3D. Frames that cannot be used are named, the others are done. Run the
+    same command again to continue an interrupted one.
+    """
+    from lifcal.imaging.frames import open_frames
+    from lifcal.metric import MetricOptions
+    from lifcal.pipeline.rgbd import RgbdOptions, make_rgbd, read_timestamps
+
+    metric = MetricOptions(
+        scale=scale,
+        plane=plane,
+        range_mm=range_mm,
+        most_sigma=most_sigma,
+        edge_px=edge_px,
+        least_patch_px=least_patch_px,
+        keep_hidden=keep_hidden,
+        calibration_sigma=with_calibration_sigma,
+    )
+    options = RgbdOptions(
+        crop=crop,
+        clouds=clouds,
+        timestamps=None if timestamps is None else read_timestamps(timestamps),
+        fps=fps,
+        poses=poses,
+        voxel_mm=voxel_mm,
+        mesh=mesh,
+    )
+    opened = open_frames(raws, bayer=bayer)
+    indices = choose_frames(len(opened), every, frames)
+    run = make_rgbd(opened, out, camera, white, metric, options, RichListener(), indices)
+    if as_json:
+        print(json.dumps(run.record.content, indent=2))
+    elif run.done:
+        _print_summary(run.record, run.done, run.kept)
+    if run.usable.problems:
+        if len(indices) > 1:
+            say_error(f"{len(run.usable.problems)} of {len(indices)} frames could not be done")
+        raise SystemExit(EXIT_ERROR)
+
+
+def choose_frames(count: int, every: int, ends: tuple[int, int] | None) -> list[int]:
+    """Return the indices of frames that are asked for."""
+    if every < 1:
+        raise InputError(f"--every is {every}, needs at least 1")
+    first, last = ends or (0, count - 1)
+    if not 0 <= first <= last < count:
+        raise InputError(f"--frames {first} {last}: there are frames 0 to {count - 1}")
+    return list(range(first, last + 1, every))
+
+
+def _print_summary(record: RgbdRecord, done: list[str], kept: int) -> None:
+    from statistics import median
+
+    entries = [record.content["frames"][name] for name in done]
+    known = median(entry["known_share"] for entry in entries)
+    depths = [entry["median_depth_mm"] for entry in entries if entry["median_depth_mm"]]
+    sigmas = [entry["median_sigma_mm"] for entry in entries if entry["median_sigma_mm"]]
+    count = f"{len(done)} frame{'s' if len(done) > 1 else ''}"
+    was = f" ({kept} of them before)" if kept else ""
+    k = record.content["intrinsics"]
+    output().print(
+        f"{record.folder}: {count}{was} of {k['width']} x {k['height']} px, depth "
+        f"{median(depths or [0.0]):.0f} mm +- {median(sigmas or [0.0]):.1f} mm in the median, "
+        f"known in {100 * known:.0f} % of the pixels; depth maps have "
+        f"{record.content['depth_factor']} units a metre",
+        soft_wrap=True,
+    )

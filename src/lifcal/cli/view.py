@@ -1,0 +1,55 @@
+"""`lifcal view`: look at depth, images and clouds in a browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lifcal.cli._console import make_progress, output, verb
+
+
+@verb()
+def view(
+    folder: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Folder of lifcal depth, or of lifcal calibrate.")
+    ],
+    frames: Annotated[
+        int, typer.Option(min=1, help="How many to show at most, evenly over the recording.")
+    ] = 12,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in the browser.")
+    ] = True,
+) -> None:
+    """Look at image, depth map and cloud side by side: writes OUT/view.html.
+
+    One page that needs nothing else: it can be sent to someone. For a calibration, its report.
+    """
+    page = folder / "report.html"
+    if not (folder / "intrinsics.json").is_file() and page.is_file():
+        _show(page, opens)
+        return
+    from lifcal.export.rgbd_folder import open_rgbd
+    from lifcal.report.depth_page import DepthView, write_depth_page
+    from lifcal.virtual.engine import spread_choice
+
+    recording = open_rgbd(folder)
+    chosen = spread_choice(len(recording), frames)
+    views = []
+    with make_progress() as progress:
+        task = progress.add_task("reading frames", total=len(chosen))
+        for index in chosen:
+            image, depth = recording.read_image(index), recording.read_depth(index)
+            views.append(DepthView(recording.names[index], image, depth))
+            progress.advance(task)
+    page = folder / "view.html"
+    write_depth_page(page, views, recording.intrinsics, f"{folder.resolve().name}: depth")
+    _show(page, opens)
+
+
+def _show(page: Path, opens: bool) -> None:
+    output().print(f"Look at {page}", soft_wrap=True, highlight=False)
+    if opens:
+        webbrowser.open(page.resolve().as_uri())

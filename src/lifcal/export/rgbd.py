@@ -1,0 +1,149 @@
+"""Files by which a folder of images is an ordinary RGB-D recording.
+
+The layout is that of the TUM RGB-D benchmark: images and 16-bit depth maps with lists of time
+stamps. `camera.yaml` is what ORB-SLAM3 reads beside it, `intrinsics.json` what Open3D reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import Float32Array, ImageArray
+from lifcal.camera import PinholeIntrinsics
+from lifcal.errors import InputError
+from lifcal.files import write_json, write_text
+
+DEPTH_FACTORS = (5000, 2000, 1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)
+"""Units of a metre in 16-bit depth maps; the first is the TUM benchmark's."""
+SIGMA_FINER = 10
+"""How much finer the units of sigma are: it is a small part of the depth."""
+_FULL = 65535
+
+
+def choose_depth_factor(far_mm: float) -> int:
+    """Return the units of a metre with which a depth fits into 16 bits.
+
+    Raises
+    ------
+    InputError
+        If none is small enough.
+    """
+    for factor in DEPTH_FACTORS:
+        if far_mm / 1000.0 * factor <= _FULL:
+            return factor
+    raise InputError(
+        f"depths up to {far_mm / 1000.0:.3g} m do not fit into 16 bits: give a range in mm"
+    )
+
+
+def largest_depth_mm(factor: float) -> float:
+    """Return the largest depth that fits into 16 bits."""
+    return 1000.0 * _FULL / factor
+
+
+def encode_depth(depth_mm: Float32Array, factor: float) -> ImageArray:
+    """Return depths as 16-bit numbers; 0 where unknown or too large, 1 the least."""
+    units = np.rint(depth_mm * np.float32(factor / 1000.0))
+    known = units <= _FULL  # not for NaN
+    return np.where(known, np.maximum(units, 1.0), 0.0).astype(np.uint16)
+
+
+def decode_depth(stored: npt.NDArray[np.generic], factor: float) -> Float32Array:
+    """Return the depths of `encode_depth` in mm, NaN where unknown."""
+    depth = stored.astype(np.float32) * np.float32(1000.0 / factor)
+    depth[stored == 0] = np.nan
+    return depth
+
+
+def write_lists(folder: Path, frames: Sequence[tuple[float, str]]) -> None:
+    """Write rgb.txt, depth.txt and associations.txt for frames (timestamp, name)."""
+    for kind in ("rgb", "depth"):
+        lines = [f"{time:.6f} {kind}/{name}.png" for time, name in frames]
+        title = f"# timestamp {kind} image"
+        write_text(folder / f"{kind}.txt", "\n".join([title, *lines]) + "\n")
+    # ORB-SLAM3's reader takes every line that is not empty for a frame: no title here
+    lines = [f"{time:.6f} rgb/{name}.png {time:.6f} depth/{name}.png" for time, name in frames]
+    write_text(folder / "associations.txt", "\n".join(lines) + "\n")
+
+
+def write_intrinsics(path: Path, intrinsics: PinholeIntrinsics, factor: int) -> None:
+    """Write the pinhole camera of the images; Open3D reads it as a PinholeCameraIntrinsic."""
+    k = intrinsics
+    write_json(
+        path,
+        {
+            "width": k.width,
+            "height": k.height,
+            "intrinsic_matrix": [k.fx, 0.0, 0.0, 0.0, k.fy, 0.0, k.cx, k.cy, 1.0],  # by columns
+            "fx": k.fx,
+            "fy": k.fy,
+            "cx": k.cx,
+            "cy": k.cy,
+            "depth_factor": factor,
+            "sigma_factor": factor * SIGMA_FINER,
+            "depth_unit": "depth_factor units are one metre; 0 is unknown",
+        },
+    )
+
+
+def write_orbslam(
+    path: Path, intrinsics: PinholeIntrinsics, factor: int, *, fps: int, baseline_m: float
+) -> None:
+    """Write the settings for ORB-SLAM3 with an RGB-D camera.
+
+    It stops at a number of the wrong type, so reals have a decimal point and whole numbers none.
+
+    Parameters
+    ----------
+    path : Path
+    intrinsics : PinholeIntrinsics
+    factor : int
+    fps : int
+    baseline_m : float
+        ORB-SLAM3 takes the depth's error for that of a stereo pair with this baseline that matches
+        to about a pixel.
+    """
+    k = intrinsics
+    settings: dict[str, str | int | float] = {
+        "File.version": "1.0",
+        "Camera.type": "PinHole",
+        "Camera1.fx": k.fx,
+        "Camera1.fy": k.fy,
+        "Camera1.cx": k.cx,
+        "Camera1.cy": k.cy,
+        "Camera.width": k.width,
+        "Camera.height": k.height,
+        "Camera.fps": fps,
+        "Camera.RGB": 0,
+        "Stereo.ThDepth": 40.0,
+        "Stereo.b": baseline_m,
+        "RGBD.DepthMapFactor": float(factor),
+        "ORBextractor.nFeatures": 1500,
+        "ORBextractor.scaleFactor": 1.2,
+        "ORBextractor.nLevels": 8,
+        "ORBextractor.iniThFAST": 20,
+        "ORBextractor.minThFAST": 7,
+        "Viewer.KeyFrameSize": 0.05,
+        "Viewer.KeyFrameLineWidth": 1.0,
+        "Viewer.GraphLineWidth": 0.9,
+        "Viewer.PointSize": 2.0,
+        "Viewer.CameraSize": 0.08,
+        "Viewer.CameraLineWidth": 3.0,
+        "Viewer.ViewpointX": 0.0,
+        "Viewer.ViewpointY": -0.7,
+        "Viewer.ViewpointZ": -1.8,
+        "Viewer.ViewpointF": 500.0,
+    }
+    lines = ["%YAML:1.0", "# ORB-SLAM3, RGB-D; images as OpenCV reads them (Camera.RGB 0)"]
+    for name, value in settings.items():
+        if isinstance(value, float):
+            text = f"{value:.9f}".rstrip("0")
+            text += "0" if text.endswith(".") else ""
+        else:
+            text = f'"{value}"' if isinstance(value, str) else str(value)
+        lines.append(f"{name}: {text}")
+    write_text(path, "\n".join(lines) + "\n")

@@ -1,0 +1,36 @@
+"""Looking up an image at other places than its pixels."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from lifcal.arrays import Float32Array
+from lifcal.errors import InputError
+
+
+def resample(
+    image: Float32Array,
+    map_x: Float32Array,
+    map_y: Float32Array,
+    out: Float32Array | None = None,
+) -> Float32Array:
+    """Return the values of an image at the places of two maps, by Lanczos' kernel of 8 x 8 pixels.
+
+    Parameters
+    ----------
+    image : (height, width) or (height, width, 3) float32
+    map_x, map_y : (rows, cols) float32
+        Finite; OpenCV rounds them to 1/32 px. Outside, the image goes on as at its border.
+    out : (rows, cols) or (rows, cols, 3) float32 or None
+        Where to put them.
+    """
+    shape = (*map_x.shape, *image.shape[2:])
+    if image.ndim not in (2, 3) or map_y.shape != map_x.shape:
+        raise InputError(f"an image of {image.shape}, maps of {map_x.shape} and {map_y.shape}")
+    if out is None:
+        out = np.empty(shape, np.float32)
+    elif out.shape != shape or out.dtype != np.float32:
+        raise InputError(f"out is {out.dtype} of {out.shape}, needs float32 of {shape}")
+    cv2.remap(image, map_x, map_y, cv2.INTER_LANCZOS4, out, cv2.BORDER_REPLICATE)
+    return out

@@ -1,0 +1,31 @@
+"""From a calibrated camera and a raw image to metric depth, clouds and RGB-D."""
+
+from lifcal.metric.cloud import CloudFusion, PointCloud, make_cloud
+from lifcal.metric.depth import (
+    PLANES,
+    MetricFlag,
+    MetricOptions,
+    compute_metric_depth,
+    filter_depth,
+)
+from lifcal.metric.engine import DepthEngine, MetricFrame
+from lifcal.metric.mesh import MeshFusion
+from lifcal.metric.ply import read_cloud, write_cloud
+from lifcal.metric.rectify import Rectification
+
+__all__ = [
+    "PLANES",
+    "CloudFusion",
+    "DepthEngine",
+    "MeshFusion",
+    "MetricFlag",
+    "MetricFrame",
+    "MetricOptions",
+    "PointCloud",
+    "Rectification",
+    "compute_metric_depth",
+    "filter_depth",
+    "make_cloud",
+    "read_cloud",
+    "write_cloud",
+]

@@ -1,0 +1,182 @@
+"""Virtual depth to metric depth with its standard deviation, and what of it to trust."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import BoolArray, Float32Array
+from lifcal.camera import PlenopticCamera
+from lifcal.camera.pinhole_array import ARRAY_PARAMETERS
+from lifcal.errors import ConfigError, InputError
+from lifcal.metric import _kernels
+from lifcal.virtual import DepthFlag
+
+PLANES = ("pinhole", "2B")
+_DEPTH_PARAMETERS = [ARRAY_PARAMETERS.index(name) for name in ("alpha", "beta")]
+
+
+class MetricFlag(enum.IntFlag):
+    """Why a metric depth is unknown although the virtual depth is known.
+
+    The lower bits of a frame's flags are those of `DepthFlag`.
+    """
+
+    OUT_OF_RANGE = 32
+    """Outside the range asked for, or at infinity and beyond."""
+    UNSURE = 64
+    """Sigma is above the limit."""
+    EDGE = 128
+    """Beside a jump of depth, or on a patch too small to be a surface."""
+
+
+@dataclass(frozen=True)
+class MetricOptions:
+    """How to make metric depth.
+
+    Parameters
+    ----------
+    scale : float
+        Size of the images relative to the raw.
+    plane : 'pinhole' or '2B'
+        Image plane of the pinhole camera that the images seem to be from: at the distance of the
+        sensor, or of the supplement's plane of total covering. The second is larger by
+        (b_L0 + 2 B) / (b_L0 + B), so that its pixels have the same size.
+    range_mm : (float, float) or None
+        Depths to search; None finds them.
+    most_sigma : float
+        Where sigma is beyond this part of the depth, it is unknown.
+    edge_px : int
+        Pixels so near to a jump of depth are unknown; 0 keeps them.
+    jump : float
+        Change from a pixel to the next, as part of the depth, that is no surface any more, unless
+        sigma is larger.
+    least_patch_px : int
+        Surfaces of fewer pixels are unknown.
+    keep_hidden : bool
+        Keep pixels that some lenses do not see, beside a nearer surface.
+    calibration_sigma : bool
+        Add the uncertainty of the camera's alpha and beta to sigma.
+    """
+
+    scale: float = 0.5
+    plane: str = "pinhole"
+    range_mm: tuple[float, float] | None = None
+    most_sigma: float = 0.1
+    edge_px: int = 1
+    jump: float = 0.02
+    least_patch_px: int = 200
+    keep_hidden: bool = True
+    calibration_sigma: bool = False
+
+    def __post_init__(self) -> None:
+        if self.plane not in PLANES:
+            raise ConfigError.unknown("plane", self.plane, PLANES)
+        if not 0.0 < self.most_sigma < 1.0:
+            raise InputError(f"most_sigma is {self.most_sigma}, needs 0 to 1")
+        if not 0.0 < self.jump < 1.0:
+            raise InputError(f"jump is {self.jump}, needs 0 to 1")
+        if self.edge_px < 0 or self.least_patch_px < 0:
+            raise InputError(
+                f"edge_px is {self.edge_px}, least_patch_px {self.least_patch_px}: need 0 or more"
+            )
+        if self.range_mm is not None:
+            near, far = self.range_mm
+            if not (math.isfinite(far) and 0.0 < near < far):
+                raise InputError(
+                    f"range is {near:g} to {far:g} mm, needs two positive depths, the nearer first"
+                )
+
+
+def compute_metric_depth(
+    camera: PlenopticCamera,
+    u: npt.NDArray[np.floating],
+    sigma_u: npt.NDArray[np.floating],
+    *,
+    calibration: bool = False,
+) -> tuple[Float32Array, Float32Array]:
+    """Return `z = beta / (u - alpha)` and its standard deviation, both in mm.
+
+    Parameters
+    ----------
+    camera : PlenopticCamera
+    u, sigma_u : (...) float
+        Virtual depth and its standard deviation; NaN where unknown.
+    calibration : bool
+        Add what the covariance of alpha and beta says. It is common to all pixels of all frames:
+        means over pixels do not make it smaller.
+
+    Returns
+    -------
+    depth_mm, sigma_mm : (...) float32
+        NaN where u is unknown, or that of infinity and beyond.
+    """
+    beta = camera.array.beta_mm
+    depth = camera.depth_from_virtual_depth(u)
+    by_u = depth * depth / beta  # and by alpha; by beta it is z / beta
+    variance = (by_u * sigma_u) ** 2
+    if calibration:
+        if camera.covariance is None:
+            raise InputError(
+                "the camera has no covariance, so its part of sigma is not known: use a camera "
+                "that lifcal calibrate made"
+            )
+        (var_a, cov), (_, var_b) = camera.covariance[np.ix_(_DEPTH_PARAMETERS, _DEPTH_PARAMETERS)]
+        by_b = depth / beta
+        variance += by_u * by_u * var_a + 2.0 * by_u * by_b * cov + by_b * by_b * var_b
+    return depth.astype(np.float32), np.sqrt(variance).astype(np.float32)
+
+
+def filter_depth(
+    depth_mm: Float32Array,
+    sigma_mm: Float32Array,
+    flags: npt.NDArray[np.uint8],
+    range_mm: tuple[float, float],
+    options: MetricOptions,
+) -> npt.NDArray[np.uint8]:
+    """Return the flags with those added that metric depth has; see `is_known`.
+
+    Parameters
+    ----------
+    depth_mm, sigma_mm : (rows, cols) float32
+        NaN where unknown.
+    flags : (rows, cols) uint8
+        Of the virtual depth.
+    range_mm : (float, float)
+    options : MetricOptions
+    """
+    out = flags.copy()
+    near, far = range_mm
+    out[~((depth_mm >= near) & (depth_mm <= far))] |= np.uint8(MetricFlag.OUT_OF_RANGE)
+    out[~(sigma_mm <= np.float32(options.most_sigma) * depth_mm)] |= np.uint8(MetricFlag.UNSURE)
+    kept = np.where(is_known(out, options), depth_mm, np.float32(np.nan))
+    step = compute_steps(depth_mm, sigma_mm, options.jump)
+    if options.edge_px > 0:
+        marked = np.empty(kept.shape, np.bool_)
+        _kernels.mark_jumps(kept, step, options.edge_px, marked)
+        out[marked] |= np.uint8(MetricFlag.EDGE)
+        kept[marked] = np.nan
+    if options.least_patch_px > 1:
+        sizes = np.empty(kept.shape, np.int32)
+        _kernels.patch_sizes(kept, step, np.empty(kept.size, np.int32), sizes)
+        out[(sizes > 0) & (sizes < options.least_patch_px)] |= np.uint8(MetricFlag.EDGE)
+    return out
+
+
+def compute_steps(
+    depth_mm: Float32Array, sigma_mm: Float32Array, jump: float = MetricOptions.jump
+) -> Float32Array:
+    """Return how much the depths of neighbors on one surface may differ: `jump`, or sigma."""
+    steps: Float32Array = np.maximum(np.float32(jump) * depth_mm, sigma_mm)
+    return steps
+
+
+def is_known(flags: npt.NDArray[np.uint8], options: MetricOptions) -> BoolArray:
+    """Return where flags leave a depth that is known."""
+    allowed = np.uint8(DepthFlag.OCCLUSION) if options.keep_hidden else np.uint8(0)
+    known: BoolArray = (flags & ~allowed) == 0
+    return known

@@ -1,0 +1,251 @@
+"""Frames of a calibrated camera, one after the other, to metric depth and pinhole images."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import BoolArray, Float32Array
+from lifcal.camera import PinholeIntrinsics, PlenopticCamera
+from lifcal.errors import EstimationError, InputError
+from lifcal.imaging.frames import Frame, make_frame
+from lifcal.metric.cloud import PointCloud, make_cloud
+from lifcal.metric.depth import MetricOptions, compute_metric_depth, filter_depth, is_known
+from lifcal.metric.rectify import Rectification
+from lifcal.virtual import DepthOptions, FocusEngine, Workspace
+from lifcal.virtual.depth import RANGE_MARGIN, SYSTEMATIC
+
+_GIVEN_MARGIN = 0.02
+_LEAST_U = 1.05
+
+
+@dataclass(frozen=True, eq=False)
+class MetricFrame:
+    """What an RGB-D camera at the main lens' place would deliver.
+
+    Parameters
+    ----------
+    depth_mm : (rows, cols) float32
+        Along the optical axis; NaN where unknown.
+    sigma_mm : (rows, cols) float32
+        Standard deviation of it; NaN where unknown.
+    image : (rows, cols) or (rows, cols, 3) float32
+        Focused, without distortion; 0 to 1 of the raw's full scale, 0 where no lens sees.
+    flags : (rows, cols) uint8
+        Bits of `DepthFlag` and `MetricFlag`: why a depth is unknown.
+    u, sigma_u : (rows, cols) float32
+        Virtual depth before any filter of metric depth.
+    intrinsics : PinholeIntrinsics
+        Of all these images.
+    """
+
+    depth_mm: Float32Array
+    sigma_mm: Float32Array
+    image: Float32Array
+    flags: npt.NDArray[np.uint8]
+    u: Float32Array
+    sigma_u: Float32Array
+    intrinsics: PinholeIntrinsics
+
+    @property
+    def known(self) -> BoolArray:
+        """Where depth is known."""
+        found: BoolArray = np.isfinite(self.depth_mm)
+        return found
+
+    def cloud(self) -> PointCloud:
+        """Return the known pixels as points in camera coordinates."""
+        return make_cloud(self.depth_mm, self.sigma_mm, self.image, self.intrinsics)
+
+    def crop(self, x: int, y: int, width: int, height: int) -> MetricFrame:
+        """Return a part of the images, from pixel (x, y) on."""
+        part = (slice(y, y + height), slice(x, x + width))
+        return MetricFrame(
+            self.depth_mm[part],
+            self.sigma_mm[part],
+            self.image[part],
+            self.flags[part],
+            self.u[part],
+            self.sigma_u[part],
+            self.intrinsics.crop(x, y, width, height),
+        )
+
+
+class DepthEngine:
+    """Makes metric depth of the frames of one camera; keeps its maps and large arrays.
+
+    May be called from several threads: they take turns. What it returns belongs to the caller.
+
+    Parameters
+    ----------
+    camera : PlenopticCamera
+        The focal planes and overlap discs of its grid are used where it has them.
+    vignetting : (height, width) float32 or None
+        From `vignetting_from_white`; None takes what the grid's overlap discs predict.
+    options : MetricOptions or None
+    bayer : str or None
+        The color mosaic of arrays given to `run`, and that frames were interpolated from.
+    """
+
+    def __init__(
+        self,
+        camera: PlenopticCamera,
+        vignetting: Float32Array | None = None,
+        options: MetricOptions | None = None,
+        *,
+        bayer: str | None = None,
+    ) -> None:
+        self.camera = camera
+        self.options = options or MetricOptions()
+        if self.options.calibration_sigma:
+            compute_metric_depth(camera, np.empty(0), np.empty(0), calibration=True)
+        self._bayer = bayer
+        self._lock = threading.Lock()
+        self._far_mm = math.inf
+        space = Workspace()
+        scale = self.options.scale * compute_plane_factor(camera, self.options.plane)
+        depth_range = None
+        if self.options.range_mm is not None:
+            depth_range = compute_virtual_range(camera, self.options.range_mm)
+        self._focus = FocusEngine(
+            camera.grid,
+            vignetting,
+            DepthOptions(scale=scale, depth_range=depth_range),
+            bayer=bayer,
+            rectifier=Rectification.from_camera(camera, space),
+            workspace=space,
+        )
+        width, height = camera.image_size
+        cx, cy = ((camera.principal_point_px + 0.5) * scale - 0.5).tolist()
+        focal = camera.array.focal_px * scale
+        self.intrinsics = PinholeIntrinsics(
+            max(round(width * scale), 1), max(round(height * scale), 1), focal, focal, cx, cy
+        )
+
+    @property
+    def depth_range(self) -> tuple[float, float] | None:
+        """Virtual depths that are searched; None: found in each frame."""
+        return self._focus.options.depth_range
+
+    @property
+    def range_mm(self) -> tuple[float, float]:
+        """Depths that can come out.
+
+        The far end, unless the options give it: twice the farthest depth of the frames that the
+        range was found in, or where the least sigma of virtual depth is beyond `most_sigma`.
+        """
+        if self.options.range_mm is not None:
+            near, far = self.options.range_mm
+            return near, min(far, self._far_mm)
+        array = self.camera.array
+        far = self._far_mm
+        # sigma_z / z = sigma_u z / beta, with sigma_u at least a part of u = alpha + beta / z
+        most = self.options.most_sigma / SYSTEMATIC - 1.0
+        if array.alpha > 0.0:
+            far = min(far, array.beta_mm * most / array.alpha)
+        if self.depth_range is not None:
+            farthest = min(self.depth_range) * (
+                1.0 + math.copysign(RANGE_MARGIN, self.depth_range[0])
+            )
+            depth = float(self.camera.depth_from_virtual_depth(farthest))
+            if math.isfinite(depth):
+                far = min(far, 2.0 * depth)
+        return 0.0, far
+
+    def set_range(self, frames: Iterable[Frame]) -> tuple[float, float]:
+        """Find the virtual depths in some frames, and search them in all from now on.
+
+        Raises
+        ------
+        EstimationError
+            If none of the frames has a clear depth anywhere.
+        """
+        with self._lock:
+            return self._focus.set_range(frames)
+
+    def restore_range(self, depth_range: tuple[float, float] | None) -> None:
+        """Search these virtual depths from now on; None: find them in each frame."""
+        with self._lock:
+            self._focus.set_depth_range(depth_range)
+
+    def limit_far(self, far_mm: float) -> None:
+        """Leave out depths beyond this from now on."""
+        self._far_mm = far_mm
+
+    def warm_up(self) -> None:
+        """Compile and allocate everything, so that the first frame takes as long as the next."""
+        width, height = self.camera.image_size
+        noise = np.random.default_rng(0).integers(64, 192, (height, width), dtype=np.uint8)
+        with suppress(EstimationError):
+            self.run(noise)
+        if self.depth_range is None:  # noise has no range: that part is still to be compiled
+            self.restore_range((2.0, 4.0))
+            self.run(noise)
+            self.restore_range(None)
+
+    def run(self, frame: Frame | npt.NDArray[np.generic]) -> MetricFrame:
+        """Make metric depth and the focused image of a frame.
+
+        The range is found in the frame itself unless the options or `set_range` give it.
+
+        Parameters
+        ----------
+        frame : Frame, or (height, width) or (height, width, 3) uint8 or uint16
+
+        Raises
+        ------
+        InputError
+            If it is not of the camera's image size.
+        EstimationError
+            If no range is given and none can be found: too little texture.
+        """
+        if not isinstance(frame, Frame):
+            frame = make_frame(np.asarray(frame), "frame", "frame", self._bayer)
+        with self._lock:
+            found = self._focus.run(frame)
+        depth, focused, options = found.depth, found.focused, self.options
+        depth_mm, sigma_mm = compute_metric_depth(
+            self.camera, depth.u, depth.sigma, calibration=options.calibration_sigma
+        )
+        flags = filter_depth(depth_mm, sigma_mm, depth.flags, self.range_mm, options)
+        unknown = ~is_known(flags, options)
+        depth_mm[unknown] = np.nan
+        sigma_mm[unknown] = np.nan
+        return MetricFrame(
+            depth_mm, sigma_mm, focused.image, flags, depth.u, depth.sigma, self.intrinsics
+        )
+
+
+def compute_plane_factor(camera: PlenopticCamera, plane: str) -> float:
+    """Return how much larger the image on a plane is than that at the sensor's distance."""
+    p = camera.parameters
+    behind = p.array_to_sensor_mm if plane == "pinhole" else 2.0 * p.array_to_sensor_mm
+    return (p.lens_to_array_mm + behind) / (p.lens_to_array_mm + p.array_to_sensor_mm)
+
+
+def compute_virtual_range(
+    camera: PlenopticCamera, range_mm: tuple[float, float]
+) -> tuple[float, float]:
+    """Return the virtual depths of a range of depths, a little wider.
+
+    Raises
+    ------
+    InputError
+        If virtual depth is not all of one sign and beyond 1 there.
+    """
+    low, high = sorted(camera.virtual_depth_from_depth(np.array(range_mm)).tolist())
+    if low * high <= 0.0 or min(abs(low), abs(high)) < _LEAST_U:
+        raise InputError(
+            f"a range of {range_mm[0]:g} to {range_mm[1]:g} mm is virtual depth {low:.2f} to "
+            f"{high:.2f} for this camera: needs one sign, and more than {_LEAST_U} in size"
+        )
+    grow, shrink = 1.0 + _GIVEN_MARGIN, 1.0 - _GIVEN_MARGIN
+    if low < 0.0:
+        return low * grow, min(high * shrink, -_LEAST_U)
+    return max(low * shrink, _LEAST_U), high * grow

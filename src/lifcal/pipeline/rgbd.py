@@ -1,0 +1,596 @@
+"""Raw frames of a calibrated camera to an RGB-D recording, in a folder that a later run continues.
+
+depth.json             what made it, and figures for each frame
+rgb/NAME.png           focused image of a pinhole camera, 8 bit
+depth/NAME.png         depth along the optical axis, 16 bit; written last of a frame
+depth_sigma/NAME.png   its standard deviation, 16 bit
+clouds/NAME.ply        points in camera coordinates, metres
+preview/NAME.png       for people
+rgb.txt depth.txt associations.txt camera.yaml intrinsics.json    for other programs
+fused.ply mesh.ply     all frames, if poses are given
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lifcal.errors import DataError, EstimationError, InputError
+from lifcal.files import read_bytes
+from lifcal.pipeline.focusing import (
+    FRAMES_FOR_RANGE,
+    LEAST_KNOWN,
+    NO_DEPTH,
+    UsableFrames,
+    average_vignetting,
+    check_white,
+    compute_checksum,
+    read_white,
+    set_range,
+)
+from lifcal.pipeline.listener import Listener
+from lifcal.pipeline.record import RunRecord, digest_files
+
+if TYPE_CHECKING:
+    from lifcal.camera import PinholeIntrinsics, PlenopticCamera
+    from lifcal.geometry import RigidTransform
+    from lifcal.imaging.frames import Frame, Frames
+    from lifcal.metric import DepthEngine, MetricFrame, MetricOptions
+
+_FRAMES_FOR_CHECK = 3
+_MOST_APART_S = 0.02
+"""Between the time stamps of a frame and its pose: what the TUM tools allow."""
+_PREVIEW_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class RgbdOptions:
+    """What to write.
+
+    Parameters
+    ----------
+    crop : (int, int, int, int) or None
+        x, y, width, height of the part of the images to write, in their pixels.
+    clouds : bool
+        Whether to write a cloud for each frame.
+    timestamps : sequence of float or None
+        Of all frames, in seconds; None numbers them from 0.
+    fps : int
+        For camera.yaml.
+    poses : Path or None
+        TUM trajectory: with it the clouds are fused into one.
+    voxel_mm : float or None
+        Side of the cubes of the fused cloud; None: as the frames' resolution and sigma tell.
+    mesh : bool
+        Whether to write a mesh too; needs poses, and Open3D.
+    """
+
+    crop: tuple[int, int, int, int] | None = None
+    clouds: bool = True
+    timestamps: Sequence[float] | None = None
+    fps: int = 30
+    poses: Path | None = None
+    voxel_mm: float | None = None
+    mesh: bool = False
+
+    def __post_init__(self) -> None:
+        if self.fps < 1:
+            raise InputError(f"fps is {self.fps}, needs at least 1")
+        if self.mesh and self.poses is None:
+            raise InputError("a mesh needs the cameras' poses")
+
+
+@dataclass(eq=False)
+class RgbdRecord(RunRecord):
+    """depth.json, from the run before or new."""
+
+    NAME: ClassVar[str] = "depth.json"
+    FORMAT: ClassVar[dict[str, str]] = {"format": "lifcal-depth", "format_version": "1.0"}
+    VERB: ClassVar[str] = "lifcal depth"
+    FILES: ClassVar[tuple[str, ...]] = ("camera", "white")
+    START: ClassVar[dict[str, Any]] = {
+        "depth_range": None,
+        "depth_factor": None,
+        "sigma_factor": None,
+        "intrinsics": None,
+        "notes": [],
+    }
+
+    @classmethod
+    def is_whole(cls, content: dict[str, Any]) -> bool:
+        """Tell whether what a run takes over from the one before is there and of its type."""
+        return super().is_whole(content) and isinstance(content.get("depth_factor"), int)
+
+    def paths(self, name: str) -> dict[str, Path]:
+        """Return the files of a frame, in the order in which they are written."""
+        files = {
+            "rgb": self.folder / "rgb" / f"{name}.png",
+            "preview": self.folder / "preview" / f"{name}.png",
+            "cloud": self.folder / "clouds" / f"{name}.ply",
+            "sigma": self.folder / "depth_sigma" / f"{name}.png",
+            "depth": self.folder / "depth" / f"{name}.png",
+        }
+        if not self.content["settings"]["clouds"]:
+            del files["cloud"]
+        return files
+
+
+@dataclass(frozen=True, eq=False)
+class RgbdRun:
+    """What a run came to.
+
+    Parameters
+    ----------
+    record : RgbdRecord
+    usable : UsableFrames
+    done : list of str
+        Names of the frames that are done.
+    kept : int
+        How many of them were done by a run before.
+    """
+
+    record: RgbdRecord
+    usable: UsableFrames
+    done: list[str] = field(default_factory=list)
+    kept: int = 0
+
+
+def make_rgbd(
+    frames: Frames,
+    folder: Path,
+    camera_path: Path,
+    white_path: Path | None,
+    metric: MetricOptions,
+    options: RgbdOptions,
+    listener: Listener,
+    indices: Sequence[int] | None = None,
+) -> RgbdRun:
+    """Make metric depth and images of all frames that are not done yet.
+
+    Parameters
+    ----------
+    frames : Frames
+        All of the recording.
+    folder : Path
+        Made if missing. May hold an unfinished run with the same settings, nothing of another one.
+    camera_path : Path
+        camera.json.
+    white_path : Path or None
+    metric : MetricOptions
+    options : RgbdOptions
+    listener : Listener
+        Told of frames that cannot be used; the others are done.
+    indices : sequence of int or None
+        Which of the frames; None: all.
+
+    Raises
+    ------
+    DataError
+        If the folder holds something else, or camera or white image are not those of the frames.
+    """
+    from lifcal.imaging.grid_check import check_grid
+    from lifcal.metric import DepthEngine
+
+    camera = _read_camera(camera_path, frames)
+    poses = None if options.poses is None else _read_poses(options.poses)
+    if options.mesh:
+        from lifcal.metric.mesh import import_open3d
+
+        import_open3d()
+    indices = range(len(frames)) if indices is None else indices
+    if options.timestamps is not None and len(options.timestamps) != len(frames):
+        raise DataError(f"{len(options.timestamps)} timestamps for {len(frames)} frames")
+    times = [
+        float(index if options.timestamps is None else options.timestamps[index])
+        for index in indices
+    ]
+    chosen = frames.select(indices)
+    settings = _describe_settings(chosen, metric, options, camera_path, white_path)
+    record = RgbdRecord.open(folder, settings)
+    usable = UsableFrames(chosen, check_grid)
+    white = read_white(white_path, frames.image_size, frames.bayer)
+    if white is not None:
+        check_white(white, camera.grid, listener)
+        check_grid(white, camera.grid)
+        usable.white_checksum = compute_checksum(white)
+    _check_camera(usable, camera_path, camera, listener)
+    usable.grid = camera.grid
+    vignetting = _make_vignetting(white, usable, camera, record)
+    if vignetting is None and camera.grid.discs is None:  # no frame can be used
+        return _give_up(record, usable, listener)
+    engine = DepthEngine(camera, vignetting, metric, bayer=frames.bayer)
+    _check_crop(options.crop, engine.intrinsics)
+    if not _begin(record, engine, usable, options, camera, listener):
+        return _give_up(record, usable, listener)
+    run = RgbdRun(record, usable)
+    try:
+        kept = _run_frames(engine, usable, record, options, times, run.done, listener)
+    except BaseException:
+        # What is done stays usable: an interruption or a full disk ends here.
+        with suppress(DataError):
+            _write_common(record, engine, options)
+        raise
+    record.finish(usable)
+    if run.done:
+        _write_common(record, engine, options)
+        if poses is not None:
+            _fuse(record, poses, options, listener)
+    return RgbdRun(record, usable, run.done, kept)
+
+
+def _read_camera(path: Path, frames: Frames) -> PlenopticCamera:
+    from lifcal.imaging.camera_formats import read_camera_file
+
+    try:
+        camera = read_camera_file(path).camera()
+    except InputError as error:
+        raise DataError(f"{path}: {error}") from None
+    if camera.image_size != frames.image_size:
+        raise DataError(
+            f"{path}: a camera of {camera.image_size[0]} x {camera.image_size[1]} px, the raws "
+            f"have {frames.image_size[0]} x {frames.image_size[1]} px"
+        )
+    return camera
+
+
+def _describe_settings(
+    frames: Frames,
+    metric: MetricOptions,
+    options: RgbdOptions,
+    camera_path: Path,
+    white_path: Path | None,
+) -> dict[str, Any]:
+    """Return what the results depend on besides the raws: other values give other files."""
+    return {
+        "image_size_px": list(frames.image_size),
+        "scale": metric.scale,
+        "plane": metric.plane,
+        "range_mm": None if metric.range_mm is None else list(metric.range_mm),
+        "most_sigma": metric.most_sigma,
+        "edge_px": metric.edge_px,
+        "jump": metric.jump,
+        "least_patch_px": metric.least_patch_px,
+        "keep_hidden": metric.keep_hidden,
+        "calibration_sigma": metric.calibration_sigma,
+        "crop": None if options.crop is None else list(options.crop),
+        "clouds": options.clouds,
+        "bayer": frames.bayer,
+        **digest_files({"camera": camera_path, "white": white_path}),
+    }
+
+
+def _check_camera(
+    usable: UsableFrames, path: Path, camera: PlenopticCamera, listener: Listener
+) -> None:
+    """Raise DataError if none of the frames shows the camera's grid: one line for all."""
+    from lifcal.imaging.grid_check import check_grid
+
+    problems: list[DataError] = []
+    with listener.status("looking at some of the raws"):
+        chosen = usable.choose(_FRAMES_FOR_CHECK)
+        for index in chosen:
+            try:
+                check_grid(usable[index], camera.grid)
+            except DataError as error:
+                problems.append(error)
+    if problems and len(problems) == len(chosen):
+        raise DataError(f"{path}: not the camera of these raws: {problems[0]}")
+
+
+def _make_vignetting(
+    white: Frame | None, usable: UsableFrames, camera: PlenopticCamera, record: RgbdRecord
+) -> Any:
+    """Return the vignetting map; None to take that of the grid's discs, or without any frame."""
+    from lifcal.imaging.devignette import vignetting_from_white
+
+    if white is not None:
+        return vignetting_from_white(white)
+    if camera.grid.discs is not None:
+        return None
+    chosen = usable.choose(FRAMES_FOR_RANGE)
+    if not chosen:
+        return None
+    record.content["notes"] = [
+        "no white image, and the camera's grid has no overlap discs: brightness inside micro "
+        "images is evened out by the mean over the raws"
+    ]
+    return average_vignetting(usable, chosen, camera.grid)
+
+
+def _check_crop(crop: tuple[int, int, int, int] | None, k: PinholeIntrinsics) -> None:
+    if crop is None:
+        return
+    x, y, width, height = crop
+    if not (0 <= x < x + width <= k.width and 0 <= y < y + height <= k.height):
+        raise InputError(
+            f"crop {x} {y} {width} {height} is not inside the images of {k.width} x {k.height} px"
+        )
+
+
+def _begin(
+    record: RgbdRecord,
+    engine: DepthEngine,
+    usable: UsableFrames,
+    options: RgbdOptions,
+    camera: PlenopticCamera,
+    listener: Listener,
+) -> bool:
+    """Fix what all frames have in common: the range and the unit; False if no frame is usable."""
+    from lifcal.export.rgbd import (
+        DEPTH_FACTORS,
+        SIGMA_FINER,
+        choose_depth_factor,
+        largest_depth_mm,
+    )
+
+    if record.content["depth_range"] is not None:
+        low, high = record.content["depth_range"]
+        engine.restore_range((float(low), float(high)))
+        engine.limit_far(largest_depth_mm(record.content["depth_factor"]))
+        return True
+    if engine.depth_range is None:
+        chosen = usable.choose(FRAMES_FOR_RANGE)
+        if not chosen or not set_range(engine, usable, chosen, listener):
+            return False
+    assert engine.depth_range is not None
+    far_mm = engine.range_mm[1]
+    if far_mm > largest_depth_mm(DEPTH_FACTORS[0]) and engine.options.range_mm is None:
+        with listener.status("looking for the farthest depth"):
+            far_mm = min(far_mm, _find_farthest(engine, usable))
+    factor = choose_depth_factor(far_mm)
+    engine.limit_far(largest_depth_mm(factor))
+    notes = list(record.content["notes"])
+    if camera.scale_source is None:
+        notes.append("the camera has no scale: depths are not in millimetres")
+    if camera.grid.focal_planes is None:
+        notes.append("the camera's grid has no focal planes: what defocus shifts is not corrected")
+    if factor != DEPTH_FACTORS[0]:
+        notes.append(
+            f"depths up to {far_mm / 1000.0:.1f} m: depth maps have {factor} units a metre, not "
+            f"{DEPTH_FACTORS[0]}"
+        )
+    for note in notes:
+        listener.note(note)
+    k = engine.intrinsics if options.crop is None else engine.intrinsics.crop(*options.crop)
+    record.content |= {
+        "depth_range": list(engine.depth_range),
+        "depth_factor": factor,
+        "sigma_factor": factor * SIGMA_FINER,
+        "intrinsics": {
+            name: getattr(k, name) for name in ("width", "height", "fx", "fy", "cx", "cy")
+        },
+        "notes": notes,
+    }
+    return True
+
+
+def _find_farthest(engine: DepthEngine, usable: UsableFrames) -> float:
+    """Return one and a half times the farthest depth in some frames, but for a thousandth."""
+    import numpy as np
+
+    found = []
+    for index in usable.choose(_FRAMES_FOR_CHECK):
+        frame = engine.run(usable[index])
+        if frame.known.any():
+            found.append(float(np.quantile(frame.depth_mm[frame.known], 0.999)))
+    return 1.5 * max(found, default=math.inf)
+
+
+def _give_up(record: RgbdRecord, usable: UsableFrames, listener: Listener) -> RgbdRun:
+    for _, problem in sorted(usable.problems.items()):
+        listener.problem(str(problem))
+    record.finish(usable)
+    return RgbdRun(record, usable)
+
+
+# Frame by frame
+
+
+def _run_frames(
+    engine: DepthEngine,
+    usable: UsableFrames,
+    record: RgbdRecord,
+    options: RgbdOptions,
+    times: Sequence[float],
+    done: list[str],
+    listener: Listener,
+) -> int:
+    """Do the frames that are not done, add the names of all that are; return how many were."""
+    kept = 0
+    names = make_file_names(usable.frames.names)
+    with listener.steps("compiling (first time only)", len(usable)) as step:
+        for index, name in enumerate(names):
+            frame = usable.read(index)
+            if frame is not None and record.has(name, compute_checksum(frame)):
+                record.content["frames"][name]["timestamp"] = times[index]
+                kept += 1
+                done.append(name)
+            elif frame is not None:
+                found = _make_frame(engine, usable, index, frame)
+                if found is not None:
+                    part = found if options.crop is None else found.crop(*options.crop)
+                    _write_frame(record, name, frame, part, times[index])
+                    done.append(name)
+            if index in usable.problems:
+                listener.problem(str(usable.problems[index]))
+            step("depth")
+    return kept
+
+
+def make_file_names(names: Sequence[str]) -> list[str]:
+    """Return names without spaces, which the lists of files could not hold."""
+    found = [re.sub(r"\s", "_", name) for name in names]
+    if len(set(found)) < len(found):
+        twice = next(name for name in found if found.count(name) > 1)
+        raise DataError(f"two frames would be called {twice}")
+    return found
+
+
+def _make_frame(
+    engine: DepthEngine, usable: UsableFrames, index: int, frame: Frame
+) -> MetricFrame | None:
+    try:
+        found = engine.run(frame)
+    except EstimationError as error:
+        usable.refuse(index, str(error))
+        return None
+    known = float(found.known.mean())
+    if known < LEAST_KNOWN:
+        usable.refuse(index, f"{NO_DEPTH} ({100 * known:.1f} % of the pixels are known)")
+        return None
+    return found
+
+
+def _write_frame(
+    record: RgbdRecord, name: str, frame: Frame, found: MetricFrame, time: float
+) -> None:
+    """Write the files of a frame, its depth last, and then its figures."""
+    import numpy as np
+
+    from lifcal.export.rgbd import encode_depth
+    from lifcal.imaging.files import write_png
+    from lifcal.imaging.preview import draw_map
+    from lifcal.metric import write_cloud
+    from lifcal.metric.cloud import to_8_bit
+
+    paths = record.paths(name)
+    write_png(paths["rgb"], to_8_bit(found.image))
+    known = found.depth_mm[found.known]
+    low, high = (0.0, 1.0)
+    if len(known):
+        low, high = np.quantile(known, [_PREVIEW_SHARE, 1.0 - _PREVIEW_SHARE]).tolist()
+    write_png(paths["preview"], draw_map(found.depth_mm, low, high, "{:.0f} mm"))
+    if "cloud" in paths:
+        write_cloud(paths["cloud"], found.cloud())
+    write_png(paths["sigma"], encode_depth(found.sigma_mm, record.content["sigma_factor"]))
+    write_png(paths["depth"], encode_depth(found.depth_mm, record.content["depth_factor"]))
+    record.content["frames"][name] = {
+        "raw": frame.source,
+        "checksum": compute_checksum(frame),
+        "timestamp": time,
+        "known_share": float(found.known.mean()),
+        "median_depth_mm": float(np.median(known)) if len(known) else None,
+        "median_sigma_mm": float(np.nanmedian(found.sigma_mm)) if len(known) else None,
+        "median_sigma_u": float(np.nanmedian(found.sigma_u[found.known])) if len(known) else None,
+    }
+    record.write()
+
+
+# After the last frame
+
+
+def _write_common(record: RgbdRecord, engine: DepthEngine, options: RgbdOptions) -> None:
+    """Write what other programs need beside the images."""
+    from lifcal.camera import PinholeIntrinsics
+    from lifcal.export.rgbd import write_intrinsics, write_lists, write_orbslam
+
+    entries = record.content["frames"]
+    if not entries:
+        return
+    frames = sorted((float(entry["timestamp"]), name) for name, entry in entries.items())
+    write_lists(record.folder, frames)
+    k = PinholeIntrinsics(**record.content["intrinsics"])
+    factor = record.content["depth_factor"]
+    write_intrinsics(record.folder / "intrinsics.json", k, factor)
+    # sigma_z = z^2 sigma_u / beta, and of a stereo pair z^2 / (b f) for a pixel
+    sigma_u = _median_of(record, "median_sigma_u")
+    baseline_m = engine.camera.array.beta_mm / (k.fx * sigma_u) / 1000.0
+    write_orbslam(record.folder / "camera.yaml", k, factor, fps=options.fps, baseline_m=baseline_m)
+
+
+def _median_of(record: RgbdRecord, key: str) -> float:
+    from statistics import median
+
+    entries = record.content["frames"].values()
+    return float(median([entry[key] for entry in entries if entry[key] is not None] or [1.0]))
+
+
+def _read_poses(path: Path) -> dict[float, RigidTransform]:
+    from lifcal.geometry import read_tum
+
+    trajectory = read_tum(path)
+    return dict(zip(trajectory.timestamps.tolist(), trajectory.world_from_cam, strict=True))
+
+
+def read_timestamps(path: Path) -> list[float]:
+    """Read one number a line; DataError names the line that is none."""
+    found = []
+    text = read_bytes(path).decode("utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        try:
+            found.append(float(words[0]))
+        except ValueError:
+            found.append(math.nan)
+        if not math.isfinite(found[-1]):
+            raise DataError(f"{path}: line {number}: needs a number, found {line!r}")
+    return found
+
+
+def _fuse(
+    record: RgbdRecord,
+    poses: dict[float, RigidTransform],
+    options: RgbdOptions,
+    listener: Listener,
+) -> None:
+    """Write one cloud of all frames that have a pose, and a mesh if asked for."""
+    import numpy as np
+
+    from lifcal.camera import PinholeIntrinsics
+    from lifcal.export.rgbd import decode_depth
+    from lifcal.imaging.files import read_image
+    from lifcal.metric import CloudFusion, MeshFusion, make_cloud, write_cloud
+
+    k = PinholeIntrinsics(**record.content["intrinsics"])
+    factor, finer = record.content["depth_factor"], record.content["sigma_factor"]
+    placed = {
+        name: pose
+        for name, entry in record.content["frames"].items()
+        if (pose := _find_pose(poses, float(entry["timestamp"]))) is not None
+    }
+    missing = len(record.content["frames"]) - len(placed)
+    if not placed:
+        raise DataError(
+            f"{options.poses}: no pose has the timestamp of a frame (to {_MOST_APART_S} s); "
+            "without --timestamps it is the frame's index"
+        )
+    if missing:
+        listener.note(f"{missing} frames have no pose and are not in the fused cloud")
+    voxel = options.voxel_mm or _choose_voxel(record, k)
+    fusion = CloudFusion(voxel)
+    mesh = MeshFusion(k, voxel) if options.mesh else None
+    with listener.steps("fusing", len(placed)) as step:
+        for name, pose in placed.items():
+            paths = record.paths(name)
+            image = read_image(paths["rgb"]).astype(np.uint8)
+            depth_mm = decode_depth(read_image(paths["depth"]), factor)
+            sigma_mm = decode_depth(read_image(paths["sigma"]), finer)
+            cloud = make_cloud(depth_mm, sigma_mm, (image / 255.0).astype(np.float32), k)
+            fusion.add(cloud.transform(pose))
+            if mesh is not None:
+                mesh.add(depth_mm, image, pose)
+            step("")
+    write_cloud(record.folder / "fused.ply", fusion.result())
+    if mesh is not None:
+        corners, triangles = mesh.result()
+        write_cloud(record.folder / "mesh.ply", corners, triangles)
+
+
+def _find_pose(poses: dict[float, RigidTransform], time: float) -> RigidTransform | None:
+    nearest = min(poses, key=lambda other: abs(other - time), default=None)
+    if nearest is None or abs(nearest - time) > _MOST_APART_S:
+        return None
+    return poses[nearest]
+
+
+def _choose_voxel(record: RgbdRecord, k: PinholeIntrinsics) -> float:
+    """Return two pixels at the median depth, or half of the median sigma if that is larger."""
+    pixel = _median_of(record, "median_depth_mm") / k.fx
+    return float(f"{max(2.0 * pixel, 0.5 * _median_of(record, 'median_sigma_mm')):.2g}")

@@ -1,0 +1,126 @@
+import numpy as np
+import pytest
+
+from lifcal.errors import ConfigError, InputError
+from lifcal.metric import MetricFlag, MetricOptions, compute_metric_depth, filter_depth
+from lifcal.metric.depth import is_known
+from lifcal.simulate import build_camera
+from lifcal.virtual import DepthFlag
+from tests.metric.cases import with_covariance
+
+
+@pytest.fixture(scope="module")
+def camera():
+    return build_camera("mini").camera
+
+
+def test_depth_and_its_sigma_are_the_model_s(camera, rng):
+    z = rng.uniform(300.0, 3000.0, 50)
+    u = camera.virtual_depth_from_depth(z)
+    found, sigma = compute_metric_depth(camera, u, np.full(50, 0.01))
+    np.testing.assert_allclose(found, z, rtol=1e-6)
+    step = 1e-5
+    numeric = (camera.depth_from_virtual_depth(u - step) - z) / step * 0.01
+    np.testing.assert_allclose(sigma, numeric, rtol=1e-3)
+
+
+def test_sigma_of_the_calibration(camera, rng):
+    """Against cameras drawn from the covariance."""
+    camera = with_covariance(camera)
+    u = camera.virtual_depth_from_depth(np.array([400.0, 1000.0, 2500.0]))
+    _, plain = compute_metric_depth(camera, u, np.full(3, 0.005))
+    _, sigma = compute_metric_depth(camera, u, np.full(3, 0.005), calibration=True)
+    draws = rng.multivariate_normal([0.0, 0.0], camera.covariance[3:5, 3:5], 20_000)
+    alpha, beta = camera.array.alpha + draws[:, :1], camera.array.beta_mm + draws[:, 1:]
+    spread = (beta / (u - alpha)).std(axis=0)
+    np.testing.assert_allclose(np.sqrt(sigma**2 - plain**2), spread, rtol=0.05)
+
+
+def test_no_covariance_is_said(camera):
+    with pytest.raises(InputError, match="no covariance"):
+        compute_metric_depth(camera, np.zeros(1), np.zeros(1), calibration=True)
+
+
+def test_infinity_and_beyond_is_unknown(camera):
+    alpha = camera.array.alpha
+    found, sigma = compute_metric_depth(
+        camera, np.array([alpha, alpha - 1.0, np.nan]), np.full(3, 0.01)
+    )
+    assert np.isnan(found).all()
+    assert np.isnan(sigma).all()
+
+
+def surface(shape=(60, 80), depth=1000.0):
+    z = np.full(shape, depth, np.float32)
+    return z, np.full(shape, 5.0, np.float32), np.zeros(shape, np.uint8)
+
+
+def flags_of(z, sigma, flags, range_mm=(0.0, 1e4), **options):
+    return filter_depth(z, sigma, flags, range_mm, MetricOptions(**options))
+
+
+def test_edges_are_left_out_on_both_sides():
+    z, sigma, flags = surface()
+    z[:, 40:] = 1100.0
+    found = flags_of(z, sigma, flags, edge_px=2) & MetricFlag.EDGE
+    assert np.flatnonzero(found[30]).tolist() == [38, 39, 40, 41]
+    assert not flags_of(z, sigma, flags, edge_px=0).any()
+    assert not flags_of(z, np.full_like(sigma, 120.0), flags, most_sigma=0.2).any()
+    slope = np.broadcast_to(1000.0 + 15.0 * np.arange(80, dtype=np.float32), z.shape)
+    assert not flags_of(slope, sigma, flags).any()
+
+
+def test_small_patches_are_left_out():
+    z, sigma, flags = surface()
+    z[10:14, 10:14] = 2000.0  # 16 pixels of their own
+    z[:, 50] = np.nan  # a wall between two large surfaces
+    z[20:50, 60:79] = 1500.0
+    options = {"edge_px": 0, "least_patch_px": 17}
+    found = flags_of(z, sigma, flags, **options)
+    speckle = (found & MetricFlag.EDGE) != 0
+    assert speckle[10:14, 10:14].all()
+    assert speckle.sum() == 16
+    options["least_patch_px"] = 16
+    assert not (flags_of(z, sigma, flags, **options) & MetricFlag.EDGE).any()
+
+
+def test_range_and_confidence():
+    z, sigma, flags = surface()
+    z[:, :40] = 200.0
+    sigma[:20] = 150.0
+    found = flags_of(z, sigma, flags, (500.0, 2000.0), edge_px=0, most_sigma=0.1)
+    assert ((found & MetricFlag.OUT_OF_RANGE) != 0)[:, :40].all()
+    assert not ((found & MetricFlag.OUT_OF_RANGE) != 0)[:, 40:].any()
+    assert ((found & MetricFlag.UNSURE) != 0)[:20].all()
+    assert not ((found & MetricFlag.UNSURE) != 0)[20:].any()
+
+
+def test_hidden_pixels_are_kept_or_not():
+    flags = np.array([0, DepthFlag.OCCLUSION, DepthFlag.NO_TEXTURE, MetricFlag.EDGE], np.uint8)
+    assert is_known(flags, MetricOptions()).tolist() == [True, True, False, False]
+    assert is_known(flags, MetricOptions(keep_hidden=False)).tolist() == [True, False, False, False]
+
+
+def test_bits_do_not_meet():
+    assert sum(DepthFlag) & sum(MetricFlag) == 0
+    assert sum(MetricFlag) < 256
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"most_sigma": 0.0}, "most_sigma"),
+        ({"jump": 1.0}, "jump"),
+        ({"edge_px": -1}, "edge_px"),
+        ({"range_mm": (500.0, 400.0)}, "nearer first"),
+        ({"range_mm": (500.0, np.inf)}, "nearer first"),
+    ],
+)
+def test_options_are_checked(options, word):
+    with pytest.raises(InputError, match=word):
+        MetricOptions(**options)
+
+
+def test_unknown_planes_are_named():
+    with pytest.raises(ConfigError, match="pinhole, 2B"):
+        MetricOptions(plane="sensor")

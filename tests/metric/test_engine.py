@@ -1,0 +1,203 @@
+"""Metric depth of frames of a simulated camera with full optics, distortion and noise."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lifcal.camera import NoDistortion
+from lifcal.errors import EstimationError, InputError
+from lifcal.imaging.frames import make_frame
+from lifcal.metric import DepthEngine, MetricOptions
+from lifcal.metric.engine import compute_virtual_range
+from lifcal.simulate import build_camera
+from tests.metric.cases import Recording, true_depth, with_covariance
+
+
+@pytest.fixture(scope="module")
+def mini():
+    return Recording()
+
+
+@pytest.fixture(scope="module")
+def engine(mini):
+    engine = DepthEngine(mini.camera, mini.vignetting)
+    engine.set_range([make_frame(frame.raw, "0", "0.png") for frame in mini.frames])
+    return engine
+
+
+@pytest.fixture(scope="module")
+def found(mini, engine):
+    return engine.run(mini.frames[0].raw)
+
+
+def test_depth_against_truth(mini, found):
+    true = true_depth(mini.frames[0].view, found.intrinsics)
+    both = found.known & np.isfinite(true)
+    assert both.mean() > 0.5
+    error = found.depth_mm[both] / true[both] - 1.0
+    # The coarse pixels of `mini` measure u to 1 %, which is 4 % of z here. Too good is no test.
+    assert 0.01 < np.median(np.abs(error)) < 0.06
+    assert abs(np.median(error)) < 0.03
+    normalized = (found.depth_mm[both] - true[both]) / found.sigma_mm[both]
+    spread = 1.4826 * np.median(np.abs(normalized - np.median(normalized)))
+    assert 0.7 < spread < 1.4
+
+
+def test_images_are_those_of_a_pinhole(mini, found):
+    """The focused image against the true view, shifted by a pixel it fits worse."""
+    k, view = found.intrinsics, mini.frames[0].view
+    assert (k.width, k.height) == (320, 240) == found.image.shape[::-1]
+    assert k.fx == pytest.approx(mini.camera.array.focal_px / 2.0)
+    light = view.luminance[:240, :320]
+
+    def likeness(dx, dy):
+        moved = np.roll(found.image, (dy, dx), (0, 1))[20:-20, 20:-20]
+        return np.corrcoef(moved.ravel(), light[20:-20, 20:-20].ravel())[0, 1]
+
+    best = likeness(0, 0)
+    assert best > 0.9
+    assert all(likeness(dx, dy) < best for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1)))
+
+
+def test_unknown_is_unknown_everywhere(found):
+    assert (np.isfinite(found.depth_mm) == np.isfinite(found.sigma_mm)).all()
+    assert (found.flags[~found.known] != 0).all()
+
+
+def test_cloud_is_of_the_known_pixels(found):
+    cloud = found.cloud()
+    assert len(cloud) == found.known.sum()
+    np.testing.assert_array_equal(cloud.points_mm[:, 2], found.depth_mm[found.known])
+
+
+def test_crop_moves_the_principal_point(found):
+    part = found.crop(30, 20, 100, 80)
+    assert part.depth_mm.shape == part.image.shape == (80, 100)
+    whole, cut = found.cloud().points_mm, part.cloud().points_mm
+    rows = {tuple(row) for row in np.round(whole, 2).tolist()}
+    assert all(tuple(row) in rows for row in np.round(cut[::50], 2).tolist())
+
+
+def test_the_plane_at_2b_is_a_larger_image(mini, engine, found):
+    other = DepthEngine(mini.camera, mini.vignetting, MetricOptions(plane="2B"))
+    other.restore_range(engine.depth_range)
+    p = mini.camera.parameters
+    factor = (p.lens_to_array_mm + 2 * p.array_to_sensor_mm) / (
+        p.lens_to_array_mm + p.array_to_sensor_mm
+    )
+    assert factor > 1.01
+    assert other.intrinsics.fx == pytest.approx(factor * engine.intrinsics.fx)
+    larger = other.run(mini.frames[0].raw)
+    true = true_depth(mini.frames[0].view, larger.intrinsics)
+    both = larger.known & np.isfinite(true)
+    assert np.median(np.abs(larger.depth_mm[both] / true[both] - 1.0)) < 0.06
+    k, k2 = found.intrinsics, larger.intrinsics
+    # the upper left corner of the image is in the same direction
+    corner = [(-0.5 - k.cx) / k.fx, (-0.5 - k.cy) / k.fy]
+    np.testing.assert_allclose([(-0.5 - k2.cx) / k2.fx, (-0.5 - k2.cy) / k2.fy], corner, rtol=1e-9)
+
+
+def test_a_range_in_mm(mini):
+    engine = DepthEngine(mini.camera, mini.vignetting, MetricOptions(range_mm=(400.0, 900.0)))
+    low, high = engine.depth_range
+    ends = mini.camera.virtual_depth_from_depth(np.array([900.0, 400.0]))
+    assert low < ends[0]
+    assert high > ends[1]
+    depth = engine.run(mini.frames[0].raw).depth_mm
+    assert np.nanmin(depth) >= 400.0
+    assert np.nanmax(depth) <= 900.0
+
+
+def test_ranges_that_make_no_sense():
+    camera = build_camera("mini-keplerian").camera
+    low, high = compute_virtual_range(camera, (500.0, 2000.0))
+    assert low < high < -1.0
+    with pytest.raises(InputError, match="needs one sign"):
+        compute_virtual_range(camera, (1.0, 2000.0))
+
+
+def test_calibration_makes_sigma_larger(mini, engine, found):
+    camera = with_covariance(mini.camera)
+    other = DepthEngine(camera, mini.vignetting, MetricOptions(calibration_sigma=True))
+    other.restore_range(engine.depth_range)
+    with_it = other.run(mini.frames[0].raw)
+    both = with_it.known & found.known
+    assert (with_it.sigma_mm[both] > found.sigma_mm[both]).all()
+    np.testing.assert_array_equal(with_it.depth_mm[both], found.depth_mm[both])
+    with pytest.raises(InputError, match="no covariance"):
+        DepthEngine(mini.camera, mini.vignetting, MetricOptions(calibration_sigma=True))
+
+
+def test_threads_take_turns_and_get_their_own(mini, engine, found):
+    results = {}
+
+    def work(index):
+        results[index] = engine.run(mini.frames[index % 2].raw)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_array_equal(results[0].depth_mm, found.depth_mm)
+    np.testing.assert_array_equal(results[2].image, found.image)
+    np.testing.assert_array_equal(results[1].depth_mm, results[3].depth_mm)
+    assert results[0].depth_mm is not results[2].depth_mm
+
+
+def test_warm_up_leaves_no_trace(mini, engine, found):
+    other = DepthEngine(mini.camera, mini.vignetting)
+    other.warm_up()
+    assert other.depth_range is None
+    other.restore_range(engine.depth_range)
+    np.testing.assert_array_equal(other.run(mini.frames[0].raw).depth_mm, found.depth_mm)
+
+
+def test_color_of_16_bits(mini, engine):
+    raw = np.repeat(mini.frames[0].raw[:, :, None].astype(np.uint16) * 257, 3, axis=2)
+    raw[:, :, 0] //= 2
+    result = engine.run(raw)
+    assert result.image.shape == (240, 320, 3)
+    known = result.known
+    red, green = (result.image[known][:, channel].mean() for channel in (0, 1))
+    assert red == pytest.approx(0.5 * green, rel=0.02)
+
+
+def test_camera_depth_is_plain_numpy(mini, found):
+    depth, sigma, image = mini.camera.depth(mini.frames[0].raw)
+    assert depth.shape == sigma.shape == image.shape == (240, 320)
+    both = np.isfinite(depth) & found.known
+    assert both.mean() > 0.45
+    # vignetting of the overlap discs, range of one frame: nearly the same
+    assert np.median(np.abs(depth[both] / found.depth_mm[both] - 1.0)) < 0.02
+    again, _, _ = mini.camera.depth(mini.frames[0].raw)
+    np.testing.assert_array_equal(again, depth)
+
+
+def test_wrong_input_is_said(mini, engine):
+    with pytest.raises(InputError, match="640 x 480"):
+        engine.run(mini.frames[0].raw[:-2])
+    fresh = DepthEngine(mini.camera, mini.vignetting)
+    flat = (0.7 * mini.white).astype(np.uint8)
+    with pytest.raises(EstimationError, match="too little texture"):
+        fresh.run(flat)
+
+
+def test_focus_shift_is_applied(mini, engine, found):
+    """Without focal planes in the grid, depth is another one."""
+    plain = replace(mini.camera, grid=replace(mini.camera.grid, focal_planes=None))
+    other = DepthEngine(plain, mini.vignetting)
+    other.restore_range(engine.depth_range)
+    without = other.run(mini.frames[0].raw)
+    both = without.known & found.known
+    assert np.median(np.abs(without.depth_mm[both] / found.depth_mm[both] - 1.0)) > 0.002
+
+
+def test_distortion_is_corrected(mini, engine, found):
+    """The camera said to have none sees things elsewhere."""
+    plain = DepthEngine(replace(mini.camera, distortion=NoDistortion()), mini.vignetting)
+    plain.restore_range(engine.depth_range)
+    assert mini.camera.distortion.parameters.any()
+    assert not np.array_equal(plain.run(mini.frames[0].raw).image, found.image)

@@ -1,0 +1,53 @@
+"""What `lifcal depth` is made of, besides what a user sees (tests/cli/test_depth.py)."""
+
+import pytest
+
+from lifcal.errors import DataError, InputError
+from lifcal.pipeline.rgbd import RgbdOptions, RgbdRecord, make_file_names, read_timestamps
+
+
+def test_names_for_lists_have_no_spaces():
+    assert make_file_names(["a b", "c", "d\te"]) == ["a_b", "c", "d_e"]
+    with pytest.raises(DataError, match="a_b"):
+        make_file_names(["a b", "a_b"])
+
+
+def test_timestamps(tmp_path):
+    path = tmp_path / "times.txt"
+    path.write_text("# seconds\n1.5 first.png\n\n2e3 # late\n")
+    assert read_timestamps(path) == [1.5, 2000.0]
+    for bad in ("1\nnan\n", "1\ninf\n", "1\nfast\n"):
+        path.write_text(bad)
+        with pytest.raises(DataError, match="line 2"):
+            read_timestamps(path)
+
+
+def test_options_are_checked():
+    with pytest.raises(InputError, match="fps"):
+        RgbdOptions(fps=0)
+    with pytest.raises(InputError, match="poses"):
+        RgbdOptions(mesh=True)
+
+
+def test_a_new_record_shares_nothing_with_another(tmp_path):
+    first = RgbdRecord.open(tmp_path / "a", {"clouds": True})
+    first.content["notes"].append("mine")
+    second = RgbdRecord.open(tmp_path / "b", {"clouds": False})
+    assert second.content["notes"] == []
+    assert "cloud" in first.paths("x")
+    assert "cloud" not in second.paths("x")
+    assert list(second.paths("x"))[-1] == "depth"  # written last: then the frame is done
+
+
+@pytest.mark.parametrize(
+    "change", [{"depth_factor": None}, {"depth_range": [1.0]}, {"frames": {"0": {}}}]
+)
+def test_a_damaged_record_is_refused(tmp_path, change):
+    record = RgbdRecord.open(tmp_path / "a", {"clouds": True})
+    record.content |= {"depth_range": [2.0, 4.0], "depth_factor": 5000}
+    record.write()
+    RgbdRecord.open(tmp_path / "a", {"clouds": True})
+    record.content |= change
+    record.write()
+    with pytest.raises(DataError, match="changed or damaged"):
+        RgbdRecord.open(tmp_path / "a", {"clouds": True})
