@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 
-from benchmarks import depth, virtual
+from benchmarks import calibrate, depth, virtual
 from benchmarks.spots import measure_spots
 from lifcal.camera import NoDistortion
 from lifcal.imaging import preview
@@ -176,6 +177,37 @@ def make_straight_lines() -> None:
     write_png(FOLDER / "straight-lines.png", preview.tile([[*rows[0][:2]], rows[1]]))
 
 
+def make_measurement_bias() -> None:
+    """Of the calibrations that `python -m benchmarks calibrate` left in LIFCAL_BENCHMARK_DATA."""
+    import matplotlib.pyplot as plt
+
+    data = Path(os.environ["LIFCAL_BENCHMARK_DATA"])
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True, layout="constrained")
+    quarters = np.arange(1, 5)
+    for axis, title, focus in (
+        (axes[0], "without the focus term", False),
+        (axes[1], "with it", True),
+    ):
+        for case in calibrate.MAIN:
+            folder = data / f"{case.name}-calibration"
+            _, bias = calibrate.measure_against_truth(folder, data / case.recording, focus=focus)
+            for kind, color in enumerate(("#d1495b", "#2e933c", "#3066be")):
+                style = "-" if case.scene == "desk" else "--"
+                axis.plot(quarters, bias[kind], style, color=color, marker="o", ms=3, lw=1)
+        axis.axhspan(-0.02, 0.02, color="#dddddd", zorder=0)
+        axis.set_title(title)
+        axis.set_xticks(quarters, ["nearest", "second", "third", "farthest"])
+        axis.set_xlabel("quarter of the depths")
+    axes[0].set_ylabel("mean outward error, px")
+    for kind, color in enumerate(("#d1495b", "#2e933c", "#3066be")):
+        axes[1].plot([], [], color=color, label=f"lens type {kind}")
+    axes[1].plot([], [], "k-", lw=1, label="desk")
+    axes[1].plot([], [], "k--", lw=1, label="room")
+    axes[1].legend(fontsize=8, ncols=2)
+    figure.savefig(FOLDER / "measurement-bias.png", dpi=110)
+    plt.close(figure)
+
+
 def make_virtual_depth_phase() -> None:
     """Median error of virtual depth by sub-pixel phase, and by virtual depth."""
     import matplotlib.pyplot as plt
@@ -222,3 +254,5 @@ if __name__ == "__main__":
     make_virtual_depth()
     make_virtual_depth_phase()
     make_straight_lines()
+    if "LIFCAL_BENCHMARK_DATA" in os.environ:
+        make_measurement_bias()

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import linalg
 
 from lifcal.arrays import FloatArray, read_only
-from lifcal.bundle.linear import Layout, Loss, ReducedSystem, pose_jacobians
+from lifcal.bundle.linear import Layout, Loss, ReducedSystem, ScaledCholesky, pose_jacobians
 from lifcal.bundle.problem import BundleState
 from lifcal.camera import PHYSICAL_PARAMETERS
 from lifcal.errors import EstimationError
@@ -290,19 +290,11 @@ def _point_covariances(system: ReducedSystem, whole: FloatArray) -> FloatArray:
 
 
 def _invert(matrix: FloatArray) -> FloatArray | None:
-    """Invert with the diagonal scaled to one; None where it is not safely positive definite."""
-    diagonal = np.diag(matrix)
-    if not (diagonal > 0.0).all():
+    """Return the inverse; None where the matrix is not safely positive definite."""
+    factored = ScaledCholesky.of(matrix)
+    if factored is None or np.diag(factored.factor).min() < 1e-7:
         return None
-    scale = 1.0 / np.sqrt(diagonal)
-    try:
-        factor = linalg.cho_factor(matrix * scale[:, None] * scale, lower=True)
-    except (linalg.LinAlgError, ValueError):
-        return None
-    if np.diag(factor[0]).min() < 1e-7:
-        return None
-    inverse: FloatArray = linalg.cho_solve(factor, np.eye(len(matrix)))
-    return inverse * scale[:, None] * scale
+    return factored.solve(np.eye(len(matrix)))
 
 
 # In words

@@ -507,9 +507,8 @@ class ReducedSystem:
         if layout.n_views >= sparse_from_views:
             solution = self._solve_sparse(free)
         else:
-            solution = _solve_cholesky(
-                self.dense()[np.ix_(free, free)], -self.reduced_gradient[free]
-            )
+            factored = ScaledCholesky.of(self.dense()[np.ix_(free, free)])
+            solution = None if factored is None else factored.solve(-self.reduced_gradient[free])
         if solution is None or not np.isfinite(solution).all():
             return None
         reduced[free] = solution
@@ -547,11 +546,10 @@ class ReducedSystem:
         border, corner = border[np.ix_(first, last)], corner[np.ix_(last, last)]
         rhs_first, rhs_last = -self.reduced_gradient[first], -self.reduced_gradient[inner:][last]
         solved = factor.solve(np.column_stack([border, rhs_first]))
-        tail = _solve_cholesky(
-            corner - border.T @ solved[:, :-1], rhs_last - border.T @ solved[:, -1]
-        )
-        if tail is None:
+        factored = ScaledCholesky.of(corner - border.T @ solved[:, :-1])
+        if factored is None:
             return None
+        tail = factored.solve(rhs_last - border.T @ solved[:, -1])
         return np.concatenate([solved[:, -1] - solved[:, :-1] @ tail, tail])
 
     def expand(self, reduced: FloatArray) -> Step:
@@ -702,18 +700,33 @@ def _mirror(upper: FloatArray) -> FloatArray:
     return triangle + np.triu(upper, 1).T
 
 
-def _solve_cholesky(matrix: FloatArray, rhs: FloatArray) -> FloatArray | None:
-    """Solve with the diagonal scaled to one, so that units do not matter."""
-    diagonal = np.diag(matrix)
-    if not (diagonal > 0.0).all():
-        return None
-    scale = 1.0 / np.sqrt(diagonal)
-    try:
-        factor = linalg.cho_factor(matrix * scale[:, None] * scale, lower=True)
-    except (linalg.LinAlgError, ValueError):
-        return None
-    solved: FloatArray = scale * linalg.cho_solve(factor, scale * rhs)
-    return solved
+@dataclass(frozen=True, eq=False)
+class ScaledCholesky:
+    """A symmetric positive definite matrix, factored with its diagonal scaled to one.
+
+    So units do not matter.
+    """
+
+    factor: FloatArray
+    scale: FloatArray
+
+    @classmethod
+    def of(cls, matrix: FloatArray) -> ScaledCholesky | None:
+        """Factor a matrix; None if it is not positive definite."""
+        diagonal = np.diag(matrix)
+        if not (diagonal > 0.0).all():
+            return None
+        scale = 1.0 / np.sqrt(diagonal)
+        try:
+            factor, _ = linalg.cho_factor(matrix * scale[:, None] * scale, lower=True)
+        except (linalg.LinAlgError, ValueError):
+            return None
+        return cls(factor, scale)
+
+    def solve(self, rhs: FloatArray) -> FloatArray:
+        """Return the solution for a right-hand side, (n,) or (n, m)."""
+        scale = self.scale if rhs.ndim == 1 else self.scale[:, None]
+        return np.asarray(scale * linalg.cho_solve((self.factor, True), scale * rhs))
 
 
 def count_parameters(layout: Layout, active: BoolArray) -> int:
