@@ -25,6 +25,8 @@ def write_bytes(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())  # or a power cut leaves an empty file of the right name
         # mkstemp makes files private; give the permissions that open() would have given.
         umask = os.umask(0)
         os.umask(umask)
@@ -35,6 +37,20 @@ def write_bytes(path: Path, content: bytes) -> None:
         if isinstance(error, OSError):
             raise DataError(f"{path}: cannot write: {error.strerror}") from error
         raise
+
+
+def check_writable(folder: Path) -> None:
+    """Raise DataError if a folder cannot be made, or nothing can be written there."""
+    place = folder
+    try:
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        if not place.is_dir():
+            raise DataError(f"{place}: is a file, needs a folder")
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise DataError(f"{folder}: cannot write: {error.strerror}") from error
 
 
 def write_text(path: Path, content: str) -> None:

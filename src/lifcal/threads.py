@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numba
@@ -80,7 +80,10 @@ class PartedLoop:
             THREADS.pool.submit(self._work, parts, size, n, arguments)
             for _ in range(THREADS.count - 1)
         ]
-        self._work(parts, size, n, arguments)
+        try:
+            self._work(parts, size, n, arguments)
+        finally:  # they write to the arguments: not one may outlive the call
+            wait(others)
         for other in others:
             other.result()
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -132,3 +134,21 @@ def test_repr_says_the_numbers(rng):
     assert "distortion brown" in repr(camera)
     assert "lenses" in repr(camera.grid)
     assert BrownDistortion(k0=1.0) != BrownDistortion(k0=2.0)
+
+
+def test_what_is_held_has_no_variance(rng):
+    """Covariances of the pinhole form in which two physical parameters are held: only rounding."""
+    camera = cases.make_camera("r5-16mm", "brown", rng)
+    n = 5 + len(camera.distortion.parameters)
+    to_array = np.linalg.inv(camera.array.physical_jacobian(camera.pixel_size_mm))
+    for _ in range(20):
+        root = rng.normal(size=(n, n)) * rng.uniform(1e-6, 1e-2, n)[:, None]
+        physical = root @ root.T
+        physical[[0, 2]] = physical[:, [0, 2]] = 0.0
+        change = np.eye(n)
+        change[:5, :5] = to_array
+        covariance = change @ physical @ change.T
+        held = replace(camera, covariance=(covariance + covariance.T) / 2.0)
+        sigmas = held.sigmas()
+        assert sigmas["f_L"] == sigmas["B"] == 0.0
+        np.testing.assert_allclose(sigmas["b_L0"], np.sqrt(physical[1, 1]), rtol=1e-6)

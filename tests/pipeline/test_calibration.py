@@ -12,12 +12,13 @@ import lifcal
 from lifcal.bundle import read_observations
 from lifcal.camera import read_camera
 from lifcal.cli.app import app
-from lifcal.errors import DataError, EstimationError, InputError
+from lifcal.errors import ConfigError, DataError, EstimationError, InputError
 from lifcal.geometry import read_tum
 from lifcal.imaging.frames import open_frames
-from lifcal.pipeline.calibration import FILES, CalibrateOptions, _Bench, calibrate_frames
+from lifcal.pipeline.calibration import FILES, CalibrateOptions, _Bench, _key, calibrate_frames
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.scale import PickedDistance, ScaleOptions
+from lifcal.pipeline.tracking import _read as read_cache
 from lifcal.simulate import Simulation, SimulationOptions
 from lifcal.simulate.sequence import write_sequence
 
@@ -156,6 +157,63 @@ def test_the_same_again_returns_at_once(recording, found):
     assert set(after) == set(before)
 
 
+@pytest.mark.parametrize("name", ["camera.json", "poses.txt"])
+def test_a_finished_folder_that_was_changed_is_not_taken(recording, found, tmp_path, name):
+    out = tmp_path / "out"
+    shutil.copytree(found.folder, out)
+    whole = (out / name).read_bytes()
+    (out / name).write_bytes(whole + b"\n")
+    again = recording.calibrate(out)
+    assert again.adjustment is not None  # computed anew, the same
+    assert (out / name).read_bytes() == whole
+
+
+def test_another_trajectory_in_the_same_file_is_another_run(recording, found, tmp_path):
+    path = tmp_path / "poses.txt"
+    run = SimpleNamespace(
+        record=SimpleNamespace(content={"frames": {}, "settings": {}}), done=[], usable=None
+    )
+    options = recording.options(
+        ScaleOptions(trajectory=shutil.copy(recording.folder / "truth" / "poses.txt", path))
+    )
+    first = _key(run, options)
+    assert _key(run, options) == first
+    path.write_text(path.read_text().replace("1", "2"))
+    assert _key(run, options) != first
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_a_damaged_cache_is_made_anew(found, tmp_path, part):
+    cache = found.folder / "cache" / "sfm.npz"
+    with np.load(cache) as held:
+        key = str(held["key"])
+    assert read_cache(cache, key) is not None
+    content = cache.read_bytes()
+    (tmp_path / "sfm.npz").write_bytes(content[: int(part * len(content))])
+    assert read_cache(tmp_path / "sfm.npz", key) is None
+
+
+def test_options_are_checked_before_the_work():
+    with pytest.raises(ConfigError, match="unknown distortion model 'radial'"):
+        CalibrateOptions(5.5, distortion="radial")
+    with pytest.raises(ConfigError, match="marker dictionary"):
+        ScaleOptions(dictionary="DICT_6X6_251")
+
+
+def test_recalibration_with_the_true_optics(recording, tracked):
+    """Held parameters have no sigma, whatever rounding does."""
+    p = recording.camera.parameters
+    known = {"f_L": p.focal_length_mm, "B": p.array_to_sensor_mm}
+    found = recording.calibrate(tracked, ScaleOptions(known=known))
+    entries = found.summary["parameters"]
+    assert entries["f_L"]["value"] == pytest.approx(p.focal_length_mm, rel=1e-9)
+    for name in ("f_L", "B"):
+        assert not entries[name]["sigma"]
+        assert read_camera(tracked / "camera.json").sigmas()[name] == 0.0
+    sigma = entries["b_L0"]["sigma"]
+    assert 0.0 < abs(entries["b_L0"]["value"] - p.lens_to_array_mm) < 5.0 * sigma
+
+
 def test_the_function_is_the_command(recording, found):
     """`lifcal.calibrate` with the same settings: the folder is finished already."""
     again = lifcal.calibrate(
@@ -257,11 +315,25 @@ def test_what_cannot_be_done_is_said(recording, tracked, capsys):
 
 
 def test_another_nominal_focal_length_is_noticed(found):
-    wrong = SimpleNamespace(options=CalibrateOptions(17.6, focal_length_mm=30.0))
+    wrong = SimpleNamespace(
+        options=CalibrateOptions(17.6, focal_length_mm=30.0), grid=found.camera.grid, notes=[]
+    )
     with pytest.raises(EstimationError, match=r"far from the nominal 30 mm.*pixel size \(17.6 um"):
         _Bench._check(wrong, found.adjustment)
-    right = SimpleNamespace(options=CalibrateOptions(17.6, focal_length_mm=16.0))
+    assert wrong.notes == []
+
+
+def test_micro_lenses_that_cannot_be_are_noticed(found):
+    wrong = SimpleNamespace(options=CalibrateOptions(50.0), grid=found.camera.grid, notes=[])
+    _Bench._check(wrong, found.adjustment)
+    assert len(wrong.notes) == 1
+    assert "f-number would be 0.6" in wrong.notes[0]
+    assert "pixel size (50 um) right" in wrong.notes[0]
+    right = SimpleNamespace(
+        options=CalibrateOptions(17.6, focal_length_mm=16.0), grid=found.camera.grid, notes=[]
+    )
     _Bench._check(right, found.adjustment)
+    assert right.notes == []
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ def test_picked_distances(tmp_path):
         (read_picked_distances, "a 1 2 3 4 5", "line 2: needs 'frame x1 y1 x2 y2 mm sigma'"),
         (read_picked_distances, "a 1 2 3 4 5 6 7", "line 2"),
         (read_picked_distances, "a 1 2 3 four 5 6", "line 2"),
+        (read_picked_distances, "a 1 nan 3 4 5 6", "line 2"),
+        (read_marker_distances, "7 7 40 0.1", "line 2: a distance from marker 7 to itself"),
         (read_picked_distances, "a 1 2 3 4 -5 6", "line 2: distance -5 +- 6 mm"),
         (read_picked_distances, "a 1 2 3 4 5 nan", "needs positive"),
     ],
@@ -349,3 +351,18 @@ def test_uses_markers():
     assert not ScaleOptions().uses_markers
     assert ScaleOptions(marker_size_mm=40.0).uses_markers
     assert ScaleOptions(marker_distances=((1, 2, 3.0, 0.1),)).uses_markers
+
+
+def test_a_marker_that_moved_is_left_out(geometry, rng):
+    """Views that disagree by far do not raise the limit for each other."""
+    here, there = square((10.0, 20.0, 800.0), 40.0, rng), square((70.0, 20.0, 800.0), 40.0, rng)
+    seen = sight(geometry, {3: here}, range(3)) | sight(geometry, {3: there}, range(3, 6))
+    with pytest.raises(DataError, match="none in 2 views that agree"):
+        place_markers(geometry, seen, SCALE, ScaleOptions(marker_size_mm=40.0))
+
+
+def test_a_point_outside_the_image(geometry):
+    blank = np.full((240, 320), 99, np.uint8)
+    picked = PickedDistance("c", (10.0, 10.0), (330.0, 10.0), 30.0, 0.1)
+    with pytest.raises(DataError, match=r"\(330, 10\) is outside the focused image of frame c"):
+        place_picked(geometry, [picked], lambda _: 0, lambda *_: 3.0, lambda _: blank, SCALE)

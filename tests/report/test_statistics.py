@@ -187,7 +187,7 @@ def scale_of(percent, sigma):
         ({"scale_source": None}, "caution"),
         ({"weak": ["c is weak"]}, "caution"),
         ({"n_frames": 9}, "caution"),
-        ({"notes": ["the assumed f_L and B do not fit these images"]}, "caution"),
+        ({"notes": ["the assumed f_L and B do not fit these images"]}, "poor"),
         ({"notes": ["f_L and B: they fit"]}, "good"),
         ({"n_used": 100, "n_observations": 120}, "caution"),
         ({"residual_scale": scale_of(-2.0, 0.1)}, "caution"),

@@ -22,6 +22,9 @@ from lifcal.camera.pinhole_array import (
 )
 from lifcal.errors import InputError
 
+_ROUNDING = 1e-13
+"""Of a variance, relative to what its terms add up to without cancelling."""
+
 
 @dataclass(frozen=True, eq=False)
 class MicroImagePoints:
@@ -173,6 +176,10 @@ class PlenopticCamera:
         jacobian = np.eye(len(self.covariance))
         jacobian[:5, :5] = self.array.physical_jacobian(self.pixel_size_mm)
         propagated: FloatArray = jacobian @ self.covariance @ jacobian.T
+        # What was held in this form has no variance but for rounding, of either sign.
+        most = (np.abs(jacobian) @ np.sqrt(np.diag(self.covariance))) ** 2
+        held = np.diag(propagated) <= _ROUNDING * most
+        propagated[held] = propagated[:, held] = 0.0
         return (propagated + propagated.T) / 2.0
 
     def sigmas(self) -> dict[str, float]:

@@ -163,7 +163,9 @@ def print_calibration(found: Calibration) -> None:
         f"{summary['rms_px']:.3f} px; scale: {summary['scale_source'] or 'none'}.",
         soft_wrap=True,
     )
-    output().print(f"{summary['verdict']['level']}: {found.verdict}", soft_wrap=True)
+    output().print(found.verdict, soft_wrap=True)
+    for reason in summary["verdict"]["reasons"][1:]:
+        output().print(f"- {reason}", soft_wrap=True)
     output().print(f"Look at {found.folder / 'report.html'}", soft_wrap=True)
     for note in summary["notes"]:
         say_note(note)

@@ -32,7 +32,7 @@ from lifcal.bundle import (
 from lifcal.bundle.files import write_adjustment
 from lifcal.camera import MicroLensGrid, PinholeArray, PlenopticCamera, read_camera
 from lifcal.errors import ConfigError, DataError, EstimationError, InputError
-from lifcal.files import read_json, write_json, write_text
+from lifcal.files import check_writable, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg, read_image
 from lifcal.imaging.preview import fit
 from lifcal.measure import (
@@ -55,6 +55,7 @@ from lifcal.measure import (
 )
 from lifcal.pipeline.focusing import FocusRun, focus_frames
 from lifcal.pipeline.listener import Listener
+from lifcal.pipeline.record import digest_files
 from lifcal.pipeline.scale import (
     ScaleOptions,
     ScalePoints,
@@ -107,6 +108,8 @@ _LEAST_MEASURED = 0.5
 """Of the micro images of a track: with fewer, its texture is not what most of them show."""
 _PICTURE_WIDTH = 700
 _FOCAL_TOLERANCE = 0.3
+_OPENINGS = (1.0, 30.0)
+"""f-numbers of micro lenses that can be made, or are of use."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +153,7 @@ class CalibrateOptions:
             )
         if self.focal_length_mm is not None and not self.focal_length_mm > 0.0:
             raise InputError(f"focal length is {self.focal_length_mm} mm, needs a positive number")
+        AdjustOptions(loss=self.loss, distortion=self.distortion)  # or it says what is wrong
         if self.points < 50 or self.views < 2 or self.rounds < 1:
             raise InputError("needs points >= 50, views >= 2 and rounds >= 1")
 
@@ -237,6 +241,7 @@ def calibrate_frames(
     """
     listener = listener or Listener()
     clock = _Clock()
+    check_writable(folder)
     run = focus_frames(frames, folder, DepthOptions(), dict(sources), listener)
     if run.engine is None or not run.done:
         raise DataError(f"none of {len(frames)} frames can be used")
@@ -453,6 +458,7 @@ class _Bench:
         self.found_px = measured.places_px
         self.slopes[tracks] = measured.slopes
         good = measured.status == MeasureStatus.MEASURED
+        self.anchored = self.anchored & good  # those that failed do not show where the point is
         good &= _is_consistent(self.images, good, len(self.tracks))
         self._check_scale(self.images.tracks[good])
         if not good.any():
@@ -548,6 +554,13 @@ class _Bench:
             self.found_px, self.anchored = self.found_px[keep], self.anchored[keep]
 
     def _check(self, found: Adjustment) -> None:
+        pitch_mm = self.grid.pitch_px * self.options.pixel_size_mm
+        opening = found.camera.parameters.array_to_sensor_mm / pitch_mm
+        if found.problem.scale_source is not None and not _OPENINGS[0] < opening < _OPENINGS[1]:
+            self.notes.append(
+                f"B and the micro lenses do not fit: their f-number would be {opening:.2g}. Is the "
+                f"pixel size ({self.options.pixel_size_um:g} um) right, and the scale?"
+            )
         nominal = self.options.focal_length_mm
         value = found.camera.parameters.focal_length_mm
         if nominal is not None and abs(value / nominal - 1.0) > _FOCAL_TOLERANCE:
@@ -731,6 +744,7 @@ def _key(run: FocusRun, options: CalibrateOptions) -> str:
     content = {
         "version": __version__,
         "options": options.as_dict(),
+        "trajectory": digest_files({"trajectory": options.scale.trajectory}),
         "settings": run.record.content["settings"],
         "frames": [(name, entries[name]["checksum"]) for name in run.done],
     }
@@ -745,9 +759,16 @@ def _read_finished(folder: Path, key: str) -> Calibration | None:
         summary = read_json(folder / "summary.json")
         if summary.get("provenance", {}).get("key") != key:
             return None
+        if summary.get("files") != _digest_results(folder):
+            return None
         return Calibration(read_camera(folder / "camera.json"), summary, folder)
     except (DataError, ConfigError, AttributeError):
         return None
+
+
+def _digest_results(folder: Path) -> dict[str, str | None]:
+    """Return what tells the files that a summary belongs to from others."""
+    return digest_files({name: folder / name for name in FILES[: FILES.index("summary.json")]})
 
 
 def _write_all(
@@ -762,6 +783,9 @@ def _write_all(
     names = run.usable.frames.names
     entries = [FrameEntry(name, i, i in registered) for i, name in enumerate(names)]
     middle = bench.frame_indices[len(bench.frame_indices) // 2]
+    # The summary says that all is there: the old one goes first, the new one comes after the rest.
+    for name in FILES[FILES.index("summary.json") :]:
+        (folder / name).unlink(missing_ok=True)
     write_adjustment(folder, adjustment)
     write_text(folder / "cameras.ply", _cameras_ply(adjustment))
     write_observations(folder / "observations.csv", adjustment.problem.observations)
@@ -786,6 +810,7 @@ def _write_all(
         },
         seconds=clock.seconds,
     )
+    summary["files"] = _digest_results(folder)
     summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()
     write_json(folder / "summary.json", summary)
     write_report(summary, folder / "report.html")

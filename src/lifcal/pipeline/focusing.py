@@ -317,10 +317,16 @@ def make_engine(
         grid = fit.grid
         figures = {"source": SOURCES[fit.source], "residual_rms_px": fit.rms_px}
         notes += fit.notes
+    seen_without = usable.choose(1)
     usable.grid = grid
     with listener.status("looking at some of the raws"):
         chosen = usable.choose(FRAMES_FOR_RANGE)
     if not chosen:
+        if seen_without and sources["grid"] is None and white is not None:
+            raise DataError(
+                f"{white.source}: micro images {grid.pitch_px:.2f} px apart, and none of "
+                f"{len(usable)} raws shows them: is it the white image of another camera?"
+            )
         return None
     if vignetting is None and grid.discs is None:
         vignetting = average_vignetting(usable, chosen, grid)

@@ -53,7 +53,10 @@ class RunRecord:
                     f"{folder}: is not empty and holds no {cls.NAME}. Choose another folder"
                 )
             return cls(folder, {**new, "frames": {}, "failed": {}})
-        content = read_json(folder / cls.NAME)
+        try:
+            content = read_json(folder / cls.NAME)
+        except DataError as error:
+            raise DataError(f"{error}. Choose another folder, or remove this one") from None
         cls._check_same(folder, content, settings)
         return cls(folder, {**new, **content}, json.dumps(content))
 

@@ -16,7 +16,13 @@ from lifcal.bundle import CameraPositions, Distances
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import read_bytes
 from lifcal.geometry import read_tum
-from lifcal.imaging.markers import DICTIONARY, Marker, detect_markers, guess_dictionary
+from lifcal.imaging.markers import (
+    DICTIONARIES,
+    DICTIONARY,
+    Marker,
+    detect_markers,
+    guess_dictionary,
+)
 from lifcal.measure.prediction import SceneGeometry
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.tracking import read_gray
@@ -25,7 +31,9 @@ from lifcal.virtual.engine import spread_choice
 KNOWN = ("f_L", "B")
 _FEWEST_VIEWS = 2
 _MOST_MISS_PX = 3.0
-"""Of a corner in a virtual image, raw px: farther off is a wrong detection."""
+"""Of a corner in a virtual image, raw px: farther off is a wrong detection ..."""
+_MOST_EVER_PX = 12.0
+"""... even where poses are so rough that most are farther off."""
 _SIDE_SIGMA = 0.002
 """Of a marker's side, relative: how well people print and measure."""
 _GUESS_FRAMES = 5
@@ -100,6 +108,8 @@ class ScaleOptions:
                 raise InputError(f"known {name} is {value}, needs a positive number of mm")
         if self.known and set(self.known) != set(KNOWN):
             raise InputError("recalibration needs both f_L and B, as in f_L=16.7,B=0.38")
+        if self.dictionary not in DICTIONARIES:
+            raise ConfigError.unknown("marker dictionary", self.dictionary, DICTIONARIES)
         if self.uses_markers and self.distances:
             raise InputError("give markers or picked distances, not both")
         if self.trajectory is not None and not self.trajectory.is_file():
@@ -167,6 +177,8 @@ def read_marker_distances(path: Path) -> tuple[tuple[int, int, float, float], ..
                 f"{path}: line {number}: needs 'id1 id2 mm sigma', found {' '.join(words)!r}"
             ) from None
         _check_length(path, number, *rows[-1][2:])
+        if rows[-1][0] == rows[-1][1]:
+            raise DataError(f"{path}: line {number}: a distance from marker {first} to itself")
     return tuple(rows)
 
 
@@ -177,6 +189,8 @@ def read_picked_distances(path: Path) -> tuple[PickedDistance, ...]:
         try:
             frame, *numbers = words
             x1, y1, x2, y2, length, sigma = map(float, numbers)
+            if not np.isfinite([x1, y1, x2, y2]).all():
+                raise ValueError
         except ValueError:
             raise DataError(
                 f"{path}: line {number}: needs 'frame x1 y1 x2 y2 mm sigma', found "
@@ -352,8 +366,9 @@ def _triangulate_marker(
             cam = where.cam_points(np.zeros(len(views), np.int64), views)
             miss = np.linalg.norm(where.virtual_points(cam)[0] - xy, axis=1)
             misses = np.maximum(misses, np.where(np.isfinite(miss), miss, np.inf))
-        good = misses < max(_MOST_MISS_PX, 3.0 * float(np.median(misses)))
-    return corners, views[good]
+        limit = min(3.0 * float(np.median(misses)), _MOST_EVER_PX)
+        good = misses < max(_MOST_MISS_PX, limit)
+    return (corners, views[good]) if good.sum() >= _FEWEST_VIEWS else None
 
 
 def triangulate(geometry: SceneGeometry, views: IntArray, points_virt_px: FloatArray) -> FloatArray:
@@ -421,6 +436,12 @@ def place_picked(
     for distance in distances:
         view = find_view(distance.frame)
         for pixel in (distance.first_px, distance.second_px):
+            rows, cols = images[view].shape
+            if not (-0.5 <= pixel[0] <= cols - 0.5 and -0.5 <= pixel[1] <= rows - 0.5):
+                raise DataError(
+                    f"the picked point ({pixel[0]:g}, {pixel[1]:g}) is outside the focused image "
+                    f"of frame {distance.frame}, which has {cols} x {rows} px"
+                )
             xy = (np.array(pixel) + 0.5) / scale - 0.5
             u = sample_u(view, xy)
             if not u > geometry.array.alpha:

@@ -8,6 +8,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -108,7 +109,7 @@ def _write(path: Path, key: str, model: SfmModel) -> None:
 def _read(path: Path, key: str) -> SfmModel | None:
     """Return what an earlier run found for the same input, None if there is nothing of it."""
     try:
-        with np.load(path) as held:
+        with np.load(io.BytesIO(path.read_bytes())) as held:
             if str(held["key"]) != key:
                 return None
             focal, cx, cy, k0 = held["camera"].tolist()
@@ -129,5 +130,5 @@ def _read(path: Path, key: str) -> SfmModel | None:
                 held["points_virt_px"],
                 float(held["mean_error_px"]),
             )
-    except (OSError, ValueError, KeyError):
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile):
         return None

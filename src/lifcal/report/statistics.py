@@ -131,6 +131,7 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
 
     - the solver did not converge;
     - the geometry is degenerate: the camera turned on the spot, or all points are at one depth;
+    - known f_L and B do not fit the images, or B does not fit the micro lenses;
     - sigma of F is above 1 %, or (with a scale) sigma of B above 5 %;
     - the residuals of a lens type at some depth have a scale beyond 5 %, by more than 3 sigma.
 
@@ -139,7 +140,6 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     - there is no scale;
     - frames were not registered;
     - the adjustment calls something weak;
-    - known f_L and B do not fit the images;
     - residuals of a lens type at some depth have a scale beyond 1 %, by more than 3 sigma;
     - more than 10 % of the observations were rejected.
 
@@ -157,6 +157,7 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     if not content["converged"]:
         poor.append(f"the adjustment did not converge ({content['reason']})")
     poor += [text for text in content["weak"] if text.startswith(_DEGENERATE)]
+    poor += [text for text in content["notes"] if "do not fit" in text]
     for name, limit in _POOR_SIGMA.items():
         relative = _relative_sigma(content, name)
         if relative > limit and (metric or name == "F"):
@@ -178,7 +179,6 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     # what is poor already is not said twice
     said = (*_DEGENERATE, *poor)
     caution += [text for text in content["weak"] if not text.startswith(said)]
-    caution += [text for text in content["notes"] if "do not fit" in text]
     rejected = 1.0 - content["n_used"] / content["n_observations"]
     if rejected > _CAUTION_REJECTED:
         caution.append(f"{100.0 * rejected:.0f} % of the observations were rejected")
@@ -570,8 +570,9 @@ def _list_assumptions(adjustment: Adjustment) -> list[dict[str, str]]:
         ("distortion", distortion),
         (
             "noise",
-            "Errors of the observations are independent. Errors that neighbors share make the "
-            "true uncertainty larger than sigma.",
+            "Errors of different points are independent. Calibrating from raws also counts what "
+            "the observations of one point have in common; adjusting given observations does not. "
+            "What else they share makes the true uncertainty larger than sigma.",
         ),
     ]
     return [{"what": what, "text": text} for what, text in entries]
