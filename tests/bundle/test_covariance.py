@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from lifcal.bundle import Layout, Problem, compute_covariance
-from lifcal.bundle.covariance import Covariance, add_scale_error, hold_uncertain
+from lifcal.bundle.covariance import (
+    Covariance,
+    add_magnification_error,
+    add_scale_error,
+    hold_uncertain,
+)
 from lifcal.bundle.linear import Loss
 from lifcal.bundle.problem import BundleState
 from lifcal.camera import PHYSICAL_PARAMETERS
@@ -69,6 +74,30 @@ def test_hold_exactly_is_to_leave_out(rng):
 @pytest.fixture
 def scene(rng):
     return cases.small_scene("mini", rng, n_points=120, n_views=8)
+
+
+def test_magnification_error_turns_the_line_of_u(scene):
+    """u moves by the same share, of opposite signs, at both ends of the depths; c and F stay."""
+    problem = cases.make_problem(scene, distances=cases.distances_of(scene, [[0, 1], [2, 3]]))
+    before = compute_covariance(Layout(problem), scene.truth, 0.1)
+    array, relative = scene.truth.array, 1e-3
+    u = np.linspace(2.4, 3.6, 1001)
+    after = add_magnification_error(before, scene.truth, scene.camera.pixel_size_mm, u, relative)
+    added = after.array - before.array
+    alpha, beta = before.names.index("alpha"), before.names.index("beta")
+    others = [i for i in range(len(before.names)) if i not in (alpha, beta)]
+    np.testing.assert_array_equal(added[others], 0.0)
+    inverse_z = (np.quantile(u, [0.05, 0.5, 0.95]) - array.alpha) / array.beta_mm
+    ends = np.column_stack([np.ones(3), inverse_z])
+    moved = ends @ added[np.ix_([alpha, beta], [alpha, beta])] @ ends.T
+    wanted = relative * 3.0 * np.array([-1.0, 0.0, 1.0])
+    np.testing.assert_allclose(moved, np.outer(wanted, wanted), atol=1e-9 * 9.0)
+    # a shorter range of depths knows less
+    short = add_magnification_error(
+        before, scene.truth, scene.camera.pixel_size_mm, 3.0 + (u - 3.0) / 4.0, relative
+    )
+    added_short = short.array - before.array
+    np.testing.assert_allclose(added_short[beta, beta], 16.0 * added[beta, beta], rtol=1e-9)
 
 
 def test_scale_error_is_that_of_a_scene_of_another_size(scene):

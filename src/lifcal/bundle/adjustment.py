@@ -14,6 +14,7 @@ import numpy as np
 from lifcal.arrays import BoolArray, FloatArray, read_only
 from lifcal.bundle.covariance import (
     Covariance,
+    add_magnification_error,
     add_scale_error,
     compute_covariance,
     describe_weakness,
@@ -71,6 +72,9 @@ class AdjustOptions:
         show of it.
     scale_error : float
         Relative error that all known lengths have in common; it goes into the covariance.
+    magnification_error : float
+        By what part micro images of near and far points may be too large or too small; it goes into
+        the covariance.
     reject_sigmas : float or None
         Observations farther off than this are rejected; None: none are.
     max_iterations : int
@@ -87,6 +91,7 @@ class AdjustOptions:
     focus_strength: float | Prior = 0.0
     plane_error: float = 0.0
     scale_error: float = 0.0
+    magnification_error: float = 0.0
     clustered: bool = False
     reject_sigmas: float | None = 5.0
     max_iterations: int = 50
@@ -98,8 +103,10 @@ class AdjustOptions:
             raise ConfigError.unknown(
                 "distortion model", self.distortion, ("auto", *DISTORTION_MODELS)
             )
-        if not (self.plane_error >= 0.0 and self.scale_error >= 0.0):
-            raise InputError("plane_error and scale_error need 0 or a positive number")
+        if not min(self.plane_error, self.scale_error, self.magnification_error) >= 0.0:
+            raise InputError(
+                "plane_error, scale_error and magnification_error need 0 or a positive number"
+            )
         if self.plane_error > 0.0 and self.focus is not None and self.focus.plane_sigma > 0.0:
             raise InputError("focal planes are held with an error or estimated, not both")
         if self.reject_sigmas is not None and not self.reject_sigmas >= 3.0:
@@ -275,6 +282,15 @@ def _covariance(stage: _Stage, options: AdjustOptions, inflation: float) -> Cova
         covariance = hold_uncertain(covariance, names, np.outer(common, common))
     if options.scale_error > 0.0 and problem.scale_source is not None:
         covariance = add_scale_error(covariance, state, problem.pixel_size_mm, options.scale_error)
+    if options.magnification_error > 0.0 and not problem.uses_physical:
+        pair_points, pair_views, _ = stage.layout.pairs
+        axes = state.rotations[pair_views, 2]
+        depth = np.sum(axes * state.points_world_mm[pair_points], axis=1)
+        depth += state.translations_mm[pair_views, 2]
+        u = state.array.alpha + state.array.beta_mm / depth
+        covariance = add_magnification_error(
+            covariance, state, problem.pixel_size_mm, u, options.magnification_error
+        )
     return covariance
 
 

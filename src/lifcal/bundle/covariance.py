@@ -190,8 +190,45 @@ def add_scale_error(
     Markers of one print are all too large or all too small: their number does not help. Only beta
     carries the scale.
     """
+    return _add_common(covariance, state, pixel_size_mm, {"beta": relative * state.array.beta_mm})
+
+
+def add_magnification_error(
+    covariance: Covariance,
+    state: BundleState,
+    pixel_size_mm: float,
+    virtual_depths: FloatArray,
+    relative: float,
+) -> Covariance:
+    """Return the covariance if micro images may be too large by a share that changes with depth.
+
+    By `-relative` at one end of the depths and `relative` at the other: what blur, vignetting and
+    their corrections leave. It turns the line of u over 1 / z about its middle, the more the
+    shorter the line is, and no number of observations makes it smaller.
+
+    Parameters
+    ----------
+    covariance : Covariance
+    state : BundleState
+    pixel_size_mm : float
+    virtual_depths : (n,) float64
+        Of the observations.
+    relative : float
+        One sigma.
+    """
+    low, middle, high = np.quantile(virtual_depths, [0.05, 0.5, 0.95]).tolist()
+    turn = relative * abs(middle) / max(0.5 * (high - low), 1e-12)
+    moves = {"alpha": turn * (state.array.alpha - middle), "beta": turn * state.array.beta_mm}
+    return _add_common(covariance, state, pixel_size_mm, moves)
+
+
+def _add_common(
+    covariance: Covariance, state: BundleState, pixel_size_mm: float, moves: dict[str, float]
+) -> Covariance:
+    """Add an error that moves parameters of the pinhole form together, by so much at one sigma."""
     move = np.zeros(len(covariance.names))
-    move[covariance.names.index("beta")] = relative * state.array.beta_mm
+    for name, value in moves.items():
+        move[covariance.names.index(name)] = value
     conversion = np.eye(len(move))
     conversion[:5, :5] = state.array.physical_jacobian(pixel_size_mm)
     physical = conversion @ move

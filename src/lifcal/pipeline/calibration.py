@@ -99,6 +99,8 @@ _PLANE_ERROR = 0.01
 """Of the focal planes, relative and common to all (docs/virtual-depth.md)."""
 _SCALE_ERROR = 0.001
 """Of a print or a ruler, relative: what marker sides and picked distances have in common."""
+_MAGNIFICATION_ERROR = 3e-4
+"""Of micro images, between near and far: what the simulations show (docs/calibrate.md)."""
 _LINEAR_FOCUS = (0.1, 0.1)
 """Strength of the linear focus term and its sigma, where no overlap discs are known."""
 _SETTLED_SIGMAS = 0.3
@@ -517,6 +519,7 @@ class _Bench:
                 plane_error=_PLANE_ERROR,
                 clustered=True,
                 scale_error=0.0 if self.distances is None else _SCALE_ERROR,
+                magnification_error=_MAGNIFICATION_ERROR,
             ),
             distances=self.distances,
             positions=self.positions,
