@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import bundle, calibrate, camera, command_line, depth, grid, simulate, virtual
+from benchmarks import bundle, calibrate, camera, command_line, depth, grid, simulate, slam, virtual
 from lifcal import __version__
 from lifcal.files import write_json
 
@@ -22,6 +22,7 @@ BENCHMARKS = {
     "bundle": bundle.run,
     "calibrate": calibrate.run,
     "depth": depth.run,
+    "slam": slam.run,
     "command-line": command_line.run,
 }
 
