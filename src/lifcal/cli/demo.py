@@ -51,5 +51,5 @@ def demo(
         RichListener(),
     )
     print_evaluation(evaluate_calibration(result, recording))
-    output().print(f"{found.summary['verdict']['level']}: {found.verdict}", soft_wrap=True)
+    output().print(found.verdict, soft_wrap=True)
     output().print(f"Look at {result / 'report.html'} and {out / 'overview.png'}.", soft_wrap=True)
