@@ -20,10 +20,10 @@ import numpy as np
 
 from benchmarks.calibrate import Case, run_case
 from benchmarks.figures import Figure
-from lifcal.errors import MissingDependencyError
 from lifcal.evaluate.trajectory import compare_trajectories
 from lifcal.export.rgbd_folder import RgbdFolder, open_rgbd
 from lifcal.geometry import RigidTransform, Trajectory, read_tum, write_tum
+from lifcal.metric.mesh import import_open3d
 from lifcal.simulate import Simulation, SimulationOptions, write_sequence
 
 CAMERA = "r5-16mm"
@@ -80,7 +80,7 @@ def track(recording: Path, camera: Path, out: Path, name: str) -> list[Figure]:
 
 def run_slam(recording: RgbdFolder) -> list[RigidTransform]:
     """Return `world_from_cam` of all frames, the first at the origin."""
-    o3d = _import_open3d()
+    o3d: Any = import_open3d()
     k = recording.intrinsics
     intrinsic = o3d.camera.PinholeCameraIntrinsic(k.width, k.height, k.fx, k.fy, k.cx, k.cy)
     frames = [_read(o3d, recording, index) for index in range(len(recording))]
@@ -115,16 +115,6 @@ def run_slam(recording: RgbdFolder) -> list[RigidTransform]:
         ),
     )
     return [_pose(np.asarray(n.pose)) for n in graph.nodes]
-
-
-def _import_open3d() -> Any:
-    try:
-        import open3d
-    except ImportError:
-        raise MissingDependencyError(
-            "the SLAM benchmark needs Open3D: pip install 'lifcal[mesh]'"
-        ) from None
-    return open3d
 
 
 def _read(o3d: Any, recording: RgbdFolder, index: int) -> Any:

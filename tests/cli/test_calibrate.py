@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from lifcal.camera import write_grid
-from lifcal.cli.app import app
 from lifcal.imaging.files import read_image, write_png
 from lifcal.simulate import Simulation, SimulationOptions
 from tests.cli.test_cli import assert_one_line_error, lifcal
@@ -24,18 +23,6 @@ def recording(tmp_path_factory):
     for index in range(2):
         write_png(folder / "raw" / f"{index}.png", simulation.render_frame(index).raw)
     return folder
-
-
-@pytest.fixture
-def here(capsys):
-    """Run lifcal in this process, which has loaded what takes a second to load."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            app(args=[str(word) for word in arguments], prog_name="lifcal")
-        return subprocess.CompletedProcess(arguments, end.value.code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from lifcal.camera import (
     write_camera,
     write_grid,
 )
-from lifcal.cli.app import app
 from lifcal.cli.depth import choose_frames
 from lifcal.errors import InputError
 from lifcal.geometry import Trajectory, write_tum
@@ -50,18 +49,6 @@ def recording(tmp_path_factory):
         write_png(folder / "raw" / f"{index}.png", frame.raw)
     write_tum(folder / "poses.txt", Trajectory.from_poses([f.world_from_cam for f in frames]))
     return folder, frames, camera
-
-
-@pytest.fixture
-def here(capsys):
-    """Run lifcal in this process, which has loaded what takes a second to load."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            app(args=[str(word) for word in arguments], prog_name="lifcal")
-        return subprocess.CompletedProcess(arguments, end.value.code, *capsys.readouterr())
-
-    return run
 
 
 def arguments(folder, out):

@@ -14,7 +14,6 @@ import pytest
 
 from benchmarks.grid import center_error_px
 from lifcal.camera import read_grid, write_grid
-from lifcal.cli.app import app
 from lifcal.imaging.files import read_image, write_png
 from lifcal.simulate import Simulation, SimulationOptions
 from lifcal.virtual import DepthFlag
@@ -41,18 +40,6 @@ def recording(tmp_path_factory):
         depth = frame.view.depth_mm
         truth[str(index)] = camera.virtual_depth_from_depth(depth.ravel()).reshape(depth.shape)
     return folder, truth, camera.grid
-
-
-@pytest.fixture
-def here(capsys):
-    """Run lifcal in this process, which has loaded what takes a second to load."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            app(args=[str(word) for word in arguments], prog_name="lifcal")
-        return subprocess.CompletedProcess(arguments, end.value.code, *capsys.readouterr())
-
-    return run
 
 
 def arguments(folder, out):

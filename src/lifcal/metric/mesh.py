@@ -98,7 +98,7 @@ def import_open3d() -> ModuleType:
         import open3d
     except ImportError as error:
         raise MissingDependencyError(
-            f"a mesh needs Open3D: pip install 'lifcal[mesh]' ({error})"
+            f"this needs Open3D: pip install 'lifcal[mesh]' ({error})"
         ) from None
     module: ModuleType = open3d
     return module

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class RunRecord:
+class RunRecord(ABC):
     """A record, from the run before or new. Each kind of run has its own class."""
 
     NAME: ClassVar[str]
@@ -98,9 +99,9 @@ class RunRecord:
             and all(isinstance(end, float) for end in ends)
         )
 
+    @abstractmethod
     def paths(self, name: str) -> dict[str, Path]:
         """Return the files of a frame, in the order in which they are written."""
-        raise NotImplementedError
 
     def has(self, name: str, checksum: str) -> bool:
         """Tell whether a frame is done; raise DataError if that was another raw's."""
