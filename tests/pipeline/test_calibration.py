@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -131,6 +133,48 @@ def test_the_path_is_the_true_one(recording, found):
     # Sizes as F, f_L and so on: some per mille, plus the noise of a pose.
     assert np.median(ours[far] / theirs[far]) == pytest.approx(1.0, abs=0.01)
     assert np.abs(ours - theirs).max() < 0.05 * theirs.max()
+
+
+_REHEARSAL = """
+import importlib, json, sys
+from pathlib import Path
+import lifcal
+from lifcal.camera import read_grid
+from lifcal.pipeline.rehearsal import rehearse
+from lifcal.virtual import DepthOptions, FocusEngine
+
+def compiled():
+    found = set()
+    for room in ("bundle", "measure"):
+        for name, kernel in vars(importlib.import_module(f"lifcal.{room}._kernels")).items():
+            kernel = getattr(kernel, "compiled", kernel)
+            found |= {f"{name}{types}" for types in getattr(kernel, "signatures", ())}
+    return found
+
+out, raws, white, size, points = sys.argv[1:]
+ends = json.loads((Path(out) / "focus.json").read_text())["depth_range"]
+options = DepthOptions(depth_range=tuple(ends))
+rehearse(FocusEngine(read_grid(Path(out) / "grid.json"), options=options))
+before = compiled()
+lifcal.calibrate(
+    raws, out, white=white, pixel_size_um=float(size), marker_size_mm=40.0, points=int(points)
+)
+print(json.dumps([len(before), sorted(compiled() - before)]))
+"""
+
+
+def test_a_rehearsal_compiles_all_that_measures_and_adjusts(recording, tracked):
+    folder, size = recording.folder, 1000.0 * recording.camera.pixel_size_mm
+    words = [tracked, folder / "raw", folder / "white.png", size, POINTS]
+    done = subprocess.run(
+        [sys.executable, "-c", _REHEARSAL, *map(str, words)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    rehearsed, missed = json.loads(done.stdout)
+    assert rehearsed > 10
+    assert missed == []
 
 
 def test_the_same_again_returns_at_once(recording, found):

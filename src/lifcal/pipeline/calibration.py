@@ -56,6 +56,7 @@ from lifcal.measure import (
 from lifcal.pipeline.focusing import FocusRun, focus_frames
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.record import digest_files
+from lifcal.pipeline.rehearsal import compile_ahead
 from lifcal.pipeline.scale import (
     ScaleOptions,
     ScalePoints,
@@ -256,14 +257,15 @@ def calibrate_frames(
     focal_px = (
         None if options.focal_length_mm is None else options.focal_length_mm / options.pixel_size_mm
     )
-    model = track_frames(run, options.sfm, focal_px, listener)
-    clock.lap("poses")
-    bench = _Bench.build(run, model, options, listener)
-    clock.lap("choosing points")
-    bench.cut(listener)
-    clock.lap("reading pixels")
-    adjustment = bench.calibrate(listener)
-    clock.lap("measuring and adjusting")
+    with compile_ahead(run.engine):
+        model = track_frames(run, options.sfm, focal_px, listener)
+        clock.lap("poses")
+        bench = _Bench.build(run, model, options, listener)
+        clock.lap("choosing points")
+        bench.cut(listener)
+        clock.lap("reading pixels")
+        adjustment = bench.calibrate(listener)
+        clock.lap("measuring and adjusting")
     summary = _write_all(folder, run, bench, adjustment, key, clock)
     return Calibration(adjustment.camera, summary, folder, adjustment, problems)
 

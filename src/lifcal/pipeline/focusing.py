@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 from lifcal.errors import DataError, EstimationError
+from lifcal.pipeline.behind import WriteBehind
 from lifcal.pipeline.grids import FITTING, SOURCES, fit_average, read_average, read_start
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.record import RunRecord, digest_files
@@ -493,7 +494,10 @@ def run_frames(
     """Do the frames that are not done; return the names of all that are, and how many were."""
     done: list[str] = []
     kept = 0
-    with listener.steps("compiling (first time only)", len(usable)) as step:
+    with (
+        listener.steps("compiling (first time only)", len(usable)) as step,
+        WriteBehind() as behind,
+    ):
         for index, name in enumerate(usable.frames.names):
             frame = usable.read(index)
             if frame is not None and record.has(name, compute_checksum(frame)):
@@ -502,8 +506,7 @@ def run_frames(
             elif frame is not None:
                 found = _focus_frame(engine, usable, index, frame)
                 if found is not None:
-                    record.begin(engine.grid)
-                    _write_frame(record, name, frame, found)
+                    behind(_write_frame, record, engine.grid, name, frame, found)
                     done.append(name)
             if index in usable.problems:
                 listener.problem(str(usable.problems[index]))
@@ -526,12 +529,15 @@ def _focus_frame(
     return found
 
 
-def _write_frame(record: FocusRecord, name: str, frame: Frame, found: FocusedFrame) -> None:
+def _write_frame(
+    record: FocusRecord, grid: MicroLensGrid, name: str, frame: Frame, found: FocusedFrame
+) -> None:
     """Write the files of a frame, its depth last, and then its figures."""
     import numpy as np
 
     from lifcal.imaging.files import write_float_tiff, write_png
 
+    record.begin(grid)
     paths, depth = record.paths(name), found.depth
     full = (1 << frame.bits) - 1
     stored = np.clip(np.rint(found.focused.image * np.float32(full)), 0, full)

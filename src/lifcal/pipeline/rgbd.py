@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.files import read_bytes
+from lifcal.pipeline.behind import WriteBehind
 from lifcal.pipeline.focusing import (
     FRAMES_FOR_RANGE,
     LEAST_KNOWN,
@@ -403,7 +404,10 @@ def _run_frames(
     """Do the frames that are not done, add the names of all that are; return how many were."""
     kept = 0
     names = make_file_names(usable.frames.names)
-    with listener.steps("compiling (first time only)", len(usable)) as step:
+    with (
+        listener.steps("compiling (first time only)", len(usable)) as step,
+        WriteBehind() as behind,
+    ):
         for index, name in enumerate(names):
             frame = usable.read(index)
             if frame is not None and record.has(name, compute_checksum(frame)):
@@ -414,7 +418,7 @@ def _run_frames(
                 found = _make_frame(engine, usable, index, frame)
                 if found is not None:
                     part = found if options.crop is None else found.crop(*options.crop)
-                    _write_frame(record, name, frame, part, times[index])
+                    behind(_write_frame, record, name, frame, part, times[index])
                     done.append(name)
             if index in usable.problems:
                 listener.problem(str(usable.problems[index]))

@@ -27,6 +27,9 @@ _MOST_EXHAUSTIVE = 16
 _MODEL = "SIMPLE_RADIAL"
 _INIT_ANGLES_DEG = (16.0, 6.0, 2.0)
 """Least angle between the rays of the first two views: COLMAP's own, then for small motion."""
+_GROWTH = 1.4
+"""Of a model between two adjustments of all of it. COLMAP's own is 1.1, for large scenes; here it
+gives the same poses after half the time."""
 
 
 @dataclass(frozen=True)
@@ -257,6 +260,7 @@ def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any) -> Any:
         mapping.extract_colors = False
         mapping.min_model_size = 2
         mapping.mapper.init_min_tri_angle = angle
+        mapping.ba_global_frames_ratio = mapping.ba_global_points_ratio = _GROWTH
         out = Path(tempfile.mkdtemp(dir=folder))
         models = pycolmap.incremental_mapping(
             folder / "database.db", folder / "images", out, mapping
