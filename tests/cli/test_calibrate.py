@@ -34,6 +34,7 @@ def recording(tmp_path_factory):
         (("--known", "f_L=16.7"), "both f_L and B"),
         (("--known", "f_L=16.7,B=thick"), "needs f_L=16.748,B=0.376"),
         (("--known", "16.7"), "needs f_L=16.748,B=0.376"),
+        (("--known", "f_L=16.7,B=0.4,B=0.5"), "B is there twice"),
         (("--known", ""), "needs f_L=16.748,B=0.376"),
         (("--known", "f_L=16.7,B=-1"), "known B is -1"),
         (("--known", "f_L=16.7,b=1"), "unknown known parameter 'b'"),

@@ -5,7 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lifcal.camera import BrownDistortion, DivisionDistortion, NoDistortion, PinholeArray
+from lifcal.camera import (
+    BrownDistortion,
+    DivisionDistortion,
+    MicroLensGrid,
+    NoDistortion,
+    PinholeArray,
+)
 from lifcal.errors import DataError, MissingDependencyError
 from lifcal.evaluate import evaluate_calibration
 from lifcal.geometry import RigidTransform, Trajectory, write_tum
@@ -198,6 +204,12 @@ def test_another_camera_is_refused(case, tmp_path, truth):
     other = replace(case, camera=replace(case.camera, pixel_size_mm=0.005))
     with pytest.raises(DataError, match=r"pixels of 5 um, not of 17\.6 um"):
         evaluate(other, tmp_path, truth)
+    lattice = case.camera.grid.lattice
+    coarser = replace(lattice, basis_px=1.02 * lattice.basis_px)
+    grid = MicroLensGrid.from_lattice(coarser, case.camera.image_size)
+    other = replace(case, camera=replace(case.camera, grid=grid))
+    with pytest.raises(DataError, match="px apart, not"):
+        evaluate(other, tmp_path / "coarser", truth)
     with pytest.raises(DataError, match="no such folder"):
         evaluate_calibration(tmp_path / "none", truth)
 

@@ -6,6 +6,7 @@ They share no code with the package: lenses are found by looking at all of them.
 import math
 
 import numpy as np
+from scipy.interpolate import BSpline
 
 BINS_PER_PX = 8
 FOCUS_BLUR_PX = 0.65
@@ -49,26 +50,15 @@ def linear(image, place):
     )
 
 
-def catmull_rom(f):
-    """Weights and slopes of four samples at -1, 0, 1, 2, from the basis polynomials."""
-    matrix = 0.5 * np.array(
-        [
-            [0.0, 2.0, 0.0, 0.0],
-            [-1.0, 0.0, 1.0, 0.0],
-            [2.0, -5.0, 4.0, -1.0],
-            [-1.0, 3.0, -3.0, 1.0],
-        ]
-    )
-    return (
-        np.array([1.0, f, f * f, f**3]) @ matrix,
-        np.array([0.0, 1.0, 2.0 * f, 3.0 * f * f]) @ matrix,
-    )
-
-
-def cubic(image, place):
+def spline(image, place):
+    """Value and gradient of the sum of cubic B-splines over the pixels around a place."""
     i, j = int(place[0]), int(place[1])
-    a, da = catmull_rom(place[0] - i)
-    b, db = catmull_rom(place[1] - j)
+    bump = BSpline.basis_element([-2.0, -1.0, 0.0, 1.0, 2.0], extrapolate=False)
+    taps = np.arange(-1, 3)
+    (a, da), (b, db) = (
+        [np.nan_to_num(part(x - k - taps)) for part in (bump, bump.derivative())]
+        for x, k in ((place[0], i), (place[1], j))
+    )
     patch = image[j - 1 : j + 3, i - 1 : i + 3].astype(np.float64)
     return b @ patch @ a, np.array([b @ patch @ da, db @ patch @ a])
 
@@ -91,7 +81,7 @@ def measure(image, points, rho, centers, optics):
             continue
         w = np.array([entry[1] for entry in seen], np.float64)
         focus = np.array([entry[2] for entry in seen])
-        samples = [cubic(image, entry[3]) for entry in seen]
+        samples = [spline(image, entry[3]) for entry in seen]
         values = np.array([value for value, _ in samples])
         gradient = w @ np.array([slope for _, slope in samples]) / w.sum()
         slopes = np.array([entry[4] for entry in seen]) @ gradient

@@ -5,6 +5,7 @@ import pytest
 
 from lifcal.camera.apertures import OverlapDiscs
 from lifcal.virtual import _kernels
+from lifcal.virtual.depth import make_spline
 from lifcal.virtual.optics import LensOptics
 from tests.reference import virtual_twin as twin
 from tests.virtual.scenes import make_grid
@@ -111,12 +112,43 @@ def test_compress_fills_unknown_levels():
     np.testing.assert_array_equal(cost[0, 1], 0.0)
 
 
-def test_cubic_samples(image, rng):
+def test_spline_samples(image, rng):
     for x, y in rng.uniform(2.0, 250.0, (20, 2)):
-        value, dx, dy = _kernels.sample_cubic(image, x, y)
-        expected, slope = twin.cubic(image, (x, y))
+        value, dx, dy = _kernels.sample_spline(image, x, y)
+        expected, slope = twin.spline(image, (x, y))
         assert value == pytest.approx(expected, abs=1e-5)
         assert (dx, dy) == pytest.approx(tuple(slope), abs=1e-5)
+
+
+def test_noise_of_the_spline(rng):
+    spline = make_spline(rng.normal(size=(400, 400)).astype(np.float32))
+    places = rng.uniform(4.0, 395.0, (40_000, 2))
+    value, slope_x, slope_y = np.array([_kernels.sample_spline(spline, x, y) for x, y in places]).T
+    assert value.var() == pytest.approx(_kernels.SPLINE_NOISE**2, rel=0.03)
+    for slope in (slope_x, slope_y):
+        expected = _kernels.GRADIENT_NOISE * _kernels.SPLINE_NOISE**2
+        assert slope.var() == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize("shift", [0.125, 0.25, 0.375])
+def test_pixels_do_not_lock(shift):
+    """Two images of a wave, shifted by a part of a pixel, ask for no other shift."""
+
+    def render(start, shift):
+        wave = np.sin(2.0 * np.pi * 0.3 * (np.arange(24.0) - shift) + start)
+        return make_spline(np.tile(wave, (16, 1)).astype(np.float32))
+
+    pull, stiffness = 0.0, 0.0
+    for start in np.linspace(0.0, 2.0 * np.pi, 16, endpoint=False):
+        first, second = render(start, 0.0), render(start, shift)
+        for x in 10.0 + np.linspace(0.0, 1.0, 16, endpoint=False):
+            a, slope_a, _ = _kernels.sample_spline(first, x, 8.0)
+            b, slope_b, _ = _kernels.sample_spline(second, x + shift, 8.0)
+            slope = 0.5 * (slope_a + slope_b)
+            pull += slope * (b - a)
+            stiffness += slope * slope
+    # Catmull-Rom's surface, for one, would be off by 0.014 to 0.020 px.
+    assert abs(pull / stiffness) < 0.002
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -150,11 +182,12 @@ def test_noise_terms_are_what_noise_gives(grid, optics, rho, rng):
             np.float32
         )
         sums = np.empty((87, 100, _kernels.SUMS))
-        _kernels.measure(image, grid.index.table, optics.pack(), depths, STEP, 2, sums)
+        spline = make_spline(image)
+        _kernels.measure(spline, grid.index.table, optics.pack(), depths, STEP, 2, sums)
         got += sums[10:-10, 10:-10].sum(axis=(0, 1))
     variance = got[2] / got[3]
     # Noise grows faster than linearly outward, so interpolation takes in a little more of it.
-    assert variance == pytest.approx(0.8142857**2, rel=0.1)
+    assert variance == pytest.approx(_kernels.SPLINE_NOISE**2, rel=0.1)
     assert got[1] == pytest.approx(variance * got[4], rel=0.06)
     # The pull of the noise's growth outward: right in sign, and in size to a third.
     assert got[0] == pytest.approx(variance * got[5], rel=0.35)

@@ -128,11 +128,13 @@ def calibrate(
 
 
 def _parse_known(text: str) -> dict[str, float]:
-    known = {}
+    known: dict[str, float] = {}
     for part in text.split(","):
-        name, equals, value = part.partition("=")
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if name in known:
+            raise InputError(f"--known {text!r}: {name} is there twice")
         try:
-            known[name.strip()] = float(value)
+            known[name] = float(value)
         except ValueError:
             equals = ""
         if not equals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from lifcal.evaluate.trajectory import (
 )
 from lifcal.export import Calibration, read_calibration, read_seen_points
 from lifcal.geometry import RigidTransform, read_tum
+
+_SAME_PITCH = 0.005
+"""Relative difference between the grids of one camera."""
 
 
 @dataclass(frozen=True)
@@ -141,15 +145,20 @@ def _find_truth(folder: Path) -> Path:
 
 def _check_same_sensor(calibration: Calibration, true: PlenopticCamera, truth: Path) -> None:
     ours = calibration.camera
-    for what, found, needed in (
-        ("images", "{} x {} px".format(*ours.image_size), "{} x {} px".format(*true.image_size)),
-        ("pixels", f"{ours.pixel_size_mm * 1e3:.6g} um", f"{true.pixel_size_mm * 1e3:.6g} um"),
-    ):
-        if found != needed:
-            raise DataError(
-                f"{calibration.folder}: of another camera than {truth}: {what} of {found}, not of "
-                f"{needed}"
-            )
+    size = "{} x {} px".format
+    grids = ours.grid.pitch_px, true.grid.pitch_px
+    differences = []
+    if ours.image_size != true.image_size:
+        differences.append(f"images of {size(*ours.image_size)}, not of {size(*true.image_size)}")
+    if not math.isclose(ours.pixel_size_mm, true.pixel_size_mm, rel_tol=1e-5):
+        pixels = f"{ours.pixel_size_mm * 1e3:.6g} um, not of {true.pixel_size_mm * 1e3:.6g} um"
+        differences.append(f"pixels of {pixels}")
+    if not math.isclose(*grids, rel_tol=_SAME_PITCH):
+        differences.append("micro images {:.2f} px apart, not {:.2f} px".format(*grids))
+    if differences:
+        raise DataError(
+            f"{calibration.folder}: of another camera than {truth}: {'; '.join(differences)}"
+        )
 
 
 def _frame_number(calibration: Calibration, row: int) -> int:

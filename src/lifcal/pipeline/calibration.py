@@ -434,8 +434,9 @@ class _Bench:
         with listener.steps(text, self.options.rounds) as step:
             for _ in range(self.options.rounds):
                 before = found
+                if before is not None:
+                    self._take(before)
                 found = self._adjust(self._measure())
-                self._take(found)
                 # From here on, textures and places begin near where they end.
                 self.measure_options = replace(self.measure_options, rounds=_LATER_ROUNDS)
                 step("measuring and adjusting")

@@ -280,8 +280,8 @@ def pick(begin, end, total, rhos, rho, margin):
 
 
 @njit(cache=True, inline="always")
-def sample_cubic(image, x, y):
-    """Return value and gradient of the Catmull-Rom surface through the pixels, (x, y) inside."""
+def sample_spline(image, x, y):
+    """Return value and gradient of the spline with the coefficients `image`, (x, y) inside."""
     i = int(x)
     j = int(y)
     one = np.float32(1.0)
@@ -289,22 +289,22 @@ def sample_cubic(image, x, y):
     f = np.float32(x - i)
     g = np.float32(y - j)
     # Weights a and slopes b of the four pixels along x, c and d of those along y.
-    a0 = half * f * (f * (np.float32(2.0) - f) - one)
-    a2 = half * f * (f * (np.float32(4.0) - np.float32(3.0) * f) + one)
-    a3 = half * f * f * (f - one)
-    a1 = one - a0 - a2 - a3
-    b0 = half * (f * (np.float32(4.0) - np.float32(3.0) * f) - one)
-    b2 = half * (f * (np.float32(8.0) - np.float32(9.0) * f) + one)
-    b3 = half * f * (np.float32(3.0) * f - np.float32(2.0))
-    b1 = -b0 - b2 - b3
-    c0 = half * g * (g * (np.float32(2.0) - g) - one)
-    c2 = half * g * (g * (np.float32(4.0) - np.float32(3.0) * g) + one)
-    c3 = half * g * g * (g - one)
-    c1 = one - c0 - c2 - c3
-    d0 = half * (g * (np.float32(4.0) - np.float32(3.0) * g) - one)
-    d2 = half * (g * (np.float32(8.0) - np.float32(9.0) * g) + one)
-    d3 = half * g * (np.float32(3.0) * g - np.float32(2.0))
-    d1 = -d0 - d2 - d3
+    a3 = f * f * f * np.float32(1.0 / 6.0)
+    a0 = (one - f) * (one - f) * (one - f) * np.float32(1.0 / 6.0)
+    a1 = np.float32(2.0 / 3.0) + f * f * (half * f - one)
+    a2 = one - a0 - a1 - a3
+    b3 = half * f * f
+    b0 = -half * (one - f) * (one - f)
+    b1 = f * (np.float32(1.5) * f - np.float32(2.0))
+    b2 = -b0 - b1 - b3
+    c3 = g * g * g * np.float32(1.0 / 6.0)
+    c0 = (one - g) * (one - g) * (one - g) * np.float32(1.0 / 6.0)
+    c1 = np.float32(2.0 / 3.0) + g * g * (half * g - one)
+    c2 = one - c0 - c1 - c3
+    d3 = half * g * g
+    d0 = -half * (one - g) * (one - g)
+    d1 = g * (np.float32(1.5) * g - np.float32(2.0))
+    d2 = -d0 - d1 - d3
     p0, p1, p2, p3 = image[j - 1, i - 1], image[j - 1, i], image[j - 1, i + 1], image[j - 1, i + 2]
     v0 = a0 * p0 + a1 * p1 + a2 * p2 + a3 * p3
     w0 = b0 * p0 + b1 * p1 + b2 * p2 + b3 * p3
@@ -325,13 +325,19 @@ def sample_cubic(image, x, y):
 
 
 SUMS = 6
-GRADIENT_NOISE = 2.3333333 / 0.8142857
-"""Variance of the slope of the Catmull-Rom surface through white noise along an axis, relative to
-that of its value, over all places in a pixel."""
+SHARPENING = 0.12
+"""What makes pixels the coefficients of a spline: (-s, 1 + 2 s, -s) along both axes. Between the
+spline itself, which smooths (0), and the spline through the pixels (about 0.2 and farther
+neighbors), which shows where they are (docs/virtual-depth.md)."""
+SPLINE_NOISE = 0.610912
+"""Variance of a value of the spline along an axis, for pixels of variance 1."""
+GRADIENT_NOISE = 1.112907 / SPLINE_NOISE
+"""Variance of the slope of the spline through white noise along an axis, relative to that of its
+value, over all places in a pixel."""
 
 
 @in_parts(lambda rho: len(rho))
-def measure(begin, end, image, table, lenses, rho, step, parts, sums):
+def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
     """Fill `sums` (rows, cols, SUMS) with what the micro images say about a change of `rho`.
 
     Each pixel is seen at parts x parts points. At a point, the lenses' values I_k should be equal;
@@ -347,7 +353,7 @@ def measure(begin, end, image, table, lenses, rho, step, parts, sums):
     """
     centers, start, items, origin, shape, cell = table
     types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
-    height, width = image.shape
+    height, width = spline.shape
     n_types = weights.shape[0]
     # Half the slope of the noise's variance along the distance.
     growths = np.zeros(weights.shape, np.float32)
@@ -415,7 +421,7 @@ def measure(begin, end, image, table, lenses, rho, step, parts, sums):
                             py = centers[lens, 1] + dy * factor
                             if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
                                 continue
-                            value, gx, gy = sample_cubic(image, px, py)
+                            value, gx, gy = sample_spline(spline, px, py)
                             w = focus[kind] * weights[kind, b]
                             values[n] = value
                             counts[n] = w
@@ -771,14 +777,14 @@ def sharpen(begin, end, image, rho, light, step, pixel_variance, own_variance, o
 
 
 @in_parts(lambda rho: len(rho))
-def type_sharpness(begin, end, image, table, lenses, rho, step, noise, energy):
+def type_sharpness(begin, end, spline, table, lenses, rho, step, noise, energy):
     """Fill `energy` (rows, cols, types) with the mean squared gradient; NaN if no lens sees it.
 
-    Noise of the variance `noise` in the middle of micro images is taken off.
+    Noise of the variance `noise` of values in the middle of micro images is taken off.
     """
     centers, start, items, origin, shape, cell = table
     types, radius, weights = lenses[0], lenses[1], lenses[2]
-    height, width = image.shape
+    height, width = spline.shape
     n_types = energy.shape[2]
     for row in range(begin, end):
         y = (row + 0.5) * step - 0.5
@@ -809,7 +815,7 @@ def type_sharpness(begin, end, image, table, lenses, rho, step, noise, energy):
                             py = centers[lens, 1] + dy * r
                             if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
                                 continue
-                            _, gx, gy = sample_cubic(image, px, py)
+                            _, gx, gy = sample_spline(spline, px, py)
                             of_noise = 2.0 * GRADIENT_NOISE * noise / weights[kind, b]
                             energy[row, col, kind] += gx * gx + gy * gy - of_noise
                             counts[kind] += 1.0

@@ -11,6 +11,7 @@ import enum
 import math
 from dataclasses import dataclass, replace
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -45,11 +46,9 @@ _FEWEST_CLEAR = 50
 _LEAST_FREEDOM = 6.0
 SYSTEMATIC = 0.0015
 """Of u: what resampling, blur and the lens model leave (docs/virtual-depth.md)."""
-_CORRELATED = 0.75
+_CORRELATED = 0.55
 """Share of the interpolated noise that neighboring samples have in common, at the frequencies of
 the gradients (docs/virtual-depth.md)."""
-_CUBIC_NOISE = 0.8142857**2
-"""Variance of an interpolated value for pixels of variance 1."""
 
 
 class DepthFlag(enum.IntFlag):
@@ -124,7 +123,7 @@ class VirtualDepth:
     depth_range : (float, float)
         What was searched.
     noise : float
-        Median standard deviation of a devignetted pixel, in the image's unit.
+        Median standard deviation of a value between devignetted pixels, in the image's unit.
     """
 
     u: Float32Array
@@ -192,8 +191,9 @@ def estimate_virtual_depth(
     first = rho
     sums = space.take("sums", (*shape, _kernels.SUMS), np.float64)
     fused = space.take("fused", (*shape, _kernels.FUSED), np.float64)
+    spline = make_spline(image, space)
     for parts, half in _ROUNDS:
-        _kernels.measure(image, table, lenses, rho, step, parts, sums)
+        _kernels.measure(spline, table, lenses, rho, step, parts, sums)
         _kernels.fuse(rho, sums, half, _EDGE, fused)
         settled = np.abs(fused[..., 0] / first - 1.0) < _MOST_CHANGE
         fused[..., 0] = np.where(settled, fused[..., 0], first)
@@ -258,6 +258,15 @@ def find_depth_range(
     return float(ends[0]), float(ends[1])
 
 
+def make_spline(image: Float32Array, workspace: Workspace | None = None) -> Float32Array:
+    """Return the coefficients of the spline that values and gradients are taken from."""
+    out = (workspace or NoWorkspace()).take("spline", image.shape, np.float32)
+    s = _kernels.SHARPENING
+    kernel = np.array([-s, 1.0 + 2.0 * s, -s], np.float32)
+    cv2.sepFilter2D(image, -1, kernel, kernel, out, borderType=cv2.BORDER_REPLICATE)
+    return out
+
+
 def make_levels(depth_range: tuple[float, float], radius_px: float) -> FloatArray:
     """Return inverse virtual depths, evenly spaced in their logarithm, ascending in size."""
     low, high = sorted(1.0 / abs(end) for end in depth_range)
@@ -311,7 +320,7 @@ def _correlation(rho: FloatArray, spacing_px: float) -> FloatArray:
     times.
     """
     samples = (1.0 / (np.abs(rho) * spacing_px)) ** 2
-    return np.maximum(1.0, _CORRELATED * samples / _CUBIC_NOISE)
+    return np.maximum(1.0, _CORRELATED * samples / _kernels.SPLINE_NOISE**2)
 
 
 def _flag_cells(

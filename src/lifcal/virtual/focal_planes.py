@@ -21,7 +21,7 @@ from lifcal.camera.grid import Lattice, MicroLensGrid
 from lifcal.errors import EstimationError
 from lifcal.imaging.frames import Frame
 from lifcal.virtual import _kernels
-from lifcal.virtual.depth import DepthOptions, estimate_virtual_depth, find_depth_range
+from lifcal.virtual.depth import DepthOptions, estimate_virtual_depth, find_depth_range, make_spline
 from lifcal.virtual.engine import FocusEngine
 from lifcal.virtual.optics import LensOptics
 
@@ -253,7 +253,7 @@ def _measure(
         energy = np.empty((*depth.u.shape, grid.n_types))
         rho = np.asarray(1.0 / depth.u, np.float64)
         _kernels.type_sharpness(
-            image, grid.index.table, lenses, rho, 1.0 / _SCALE, depth.noise**2, energy
+            make_spline(image), grid.index.table, lenses, rho, 1.0 / _SCALE, depth.noise**2, energy
         )
         rhos.append(rho.ravel())
         energies.append(energy.reshape(-1, grid.n_types))
