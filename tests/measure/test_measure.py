@@ -139,6 +139,28 @@ def test_slopes_are_found(start, rng):
     np.testing.assert_array_equal(slopes, start)
 
 
+def test_known_slopes_are_held_track_by_track(rng):
+    """A marker's plane is known; the surface beside it is not."""
+    case = cases.make_case(rng, n_images=40, slope=0.02)
+    options = replace(cases.OPTIONS, rounds=10)
+    means = np.zeros_like(case.true_slopes)
+    means[0] = 0.5 * case.true_slopes[0]
+    sigmas = np.full(len(means), SLOPE_SIGMA)
+    sigmas[0] = 1e-9
+    found = measure(
+        case.images,
+        case.patches,
+        case.grid,
+        case.optics,
+        sigmas,
+        options,
+        slopes=case.true_slopes,
+        slope_means=means,
+    )
+    np.testing.assert_allclose(found.slopes[0], means[0], atol=1e-4)
+    np.testing.assert_allclose(found.slopes[1:], case.true_slopes[1:], atol=2e-3)
+
+
 def common_displacement(case, found, starts):
     """How far a track's images went along the surface together, in px, by their information."""
     slopes = found.slopes[case.images.tracks]

@@ -449,7 +449,8 @@ def measure_tracks(
     rounds,
     most_shift,
     most_misfit,
-    slope_sigma,
+    slope_means,
+    slope_sigmas,
     slopes,
     found,
     status,
@@ -460,7 +461,8 @@ def measure_tracks(
     `found` (n_images, FOUND) as in `fit_place`, shifts from `places`, beginning at `starts`, which
     say what the texture's origin is; `status` (n_images,);
     `noises` (n_tracks,) is the variance of a pixel in the middle of a micro image about its
-    texture; `slopes` (n_tracks, 2) are where to start and what is found, with a prior about zero.
+    texture; `slopes` (n_tracks, 2) are where to start and what is found, with a prior of
+    `slope_sigmas` (n_tracks,) about `slope_means` (n_tracks, 2).
     """
     band = 3 * size + 4
     side = patches.shape[1]
@@ -614,11 +616,11 @@ def measure_tracks(
                         size,
                         sums,
                     )
-            prior = noises[track] / (slope_sigma * slope_sigma)
+            prior = noises[track] / slope_sigmas[track] ** 2
             sums[0] += prior
             sums[2] += prior
-            sums[3] -= prior * slopes[track, 0]
-            sums[4] -= prior * slopes[track, 1]
+            sums[3] -= prior * (slopes[track, 0] - slope_means[track, 0])
+            sums[4] -= prior * (slopes[track, 1] - slope_means[track, 1])
             det = sums[0] * sums[2] - sums[1] * sums[1]
             if det > 0.0:
                 # What the texture took over comes back in the next round only: go a little beyond.

@@ -143,10 +143,11 @@ def measure(
     patches: Patches,
     grid: MicroLensGrid,
     optics: LensOptics,
-    slope_sigma: float,
+    slope_sigma: float | FloatArray,
     options: MeasureOptions | None = None,
     *,
     slopes: FloatArray | None = None,
+    slope_means: FloatArray | None = None,
     found_px: FloatArray | None = None,
     anchored: BoolArray | None = None,
 ) -> Measured:
@@ -165,11 +166,13 @@ def measure(
         One for each image.
     grid : MicroLensGrid
     optics : LensOptics
-    slope_sigma : float
-        Prior of the slopes about zero.
+    slope_sigma : float or (n_tracks,) float64
+        Prior of the slopes about `slope_means`.
     options : MeasureOptions, optional
     slopes : (n_tracks, 2) float64, optional
         Where to start, for the tracks of the images in ascending order.
+    slope_means : (n_tracks, 2) float64, optional
+        What is known of the slopes; None: zero.
     found_px : (n, 2) float64, optional
         `Measured.places_px` of an earlier measurement of the same images, NaN where there was none.
         They keep the texture's origin where it was, whatever an adjustment did to the point. Or
@@ -190,6 +193,7 @@ def measure(
     # Blur along an axis is a quarter of the square of the disc's radius; in px of the texture.
     blur_variance = 0.25 * blurs**2 / np.abs(np.linalg.det(images.jacobians))
     slopes = np.zeros((len(tracks), 2)) if slopes is None else slopes.copy()
+    means = np.zeros((len(tracks), 2)) if slope_means is None else slope_means
     starts = np.zeros((n, 2)) if found_px is None else found_px - images.places_px
     starts[~np.isfinite(starts).all(axis=1)] = 0.0
     found = np.zeros((n, _kernels.FOUND))
@@ -221,7 +225,8 @@ def measure(
         options.rounds,
         options.most_shift_px,
         options.most_misfit,
-        slope_sigma,
+        means,
+        np.broadcast_to(np.asarray(slope_sigma, np.float64), len(tracks)).copy(),
         slopes,
         found,
         status,

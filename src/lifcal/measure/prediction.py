@@ -120,7 +120,7 @@ def compute_tangents(geometry: SceneGeometry, points: IntArray, views: IntArray)
 
 
 def slopes_of_planes(tangents_world: FloatArray, normals_world: FloatArray) -> FloatArray:
-    """Return the slopes that put surfaces into planes, (n, 2); zero where a normal is not known.
+    """Return the slopes that put surfaces into planes, (n, 2); NaN where a normal is not known.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def slopes_of_planes(tangents_world: FloatArray, normals_world: FloatArray) -> F
     along = np.einsum("nij,ni->nj", tangents_world, normals_world)
     with np.errstate(invalid="ignore", divide="ignore"):
         slopes = -along[:, :2] / along[:, 2:]
-    return np.where(np.isfinite(slopes).all(axis=1, keepdims=True), slopes, 0.0)
+    return np.where(np.isfinite(slopes).all(axis=1, keepdims=True), slopes, np.nan)
 
 
 def find_micro_images(

@@ -96,6 +96,8 @@ _SCALES = (0.6, 1.5)
 """Of a patch relative to its reference: beyond, the detail is not the same."""
 _STEEPEST = 1.7
 """Tangent of the angle between a surface and the reference view: one sigma."""
+_PLANE_TANGENT = 0.01
+"""The same where the surface is a marker: what its corners leave of its plane."""
 _PLANE_ERROR = 0.01
 """Of the focal planes, relative and common to all (docs/virtual-depth.md)."""
 _SCALE_ERROR = 0.001
@@ -322,6 +324,8 @@ class _Bench:
     anchored: BoolArray
     """Which images show a marker or a picked point as it was found."""
     patches: Patches | None = None
+    planes: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
+    """Slopes of the tracks that lie on markers; NaN for others."""
     slopes: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
 
     @classmethod
@@ -384,12 +388,12 @@ class _Bench:
             images = _choose_images(geometry, tracks, pairs, grid, optics, measure_options)
         found_px = np.full((len(images), 2), np.nan)
         anchored = np.zeros(len(images), np.bool_)
-        slopes = np.zeros((len(tracks), 2))
+        planes = np.full((len(tracks), 2), np.nan)
         if extra is not None:
             first = len(tracks) - len(extra.points_world)
             anchored, found_px = _anchor(geometry, images, extra, first)
             tangents = compute_tangents(geometry, tracks.points[first:], extra.references)
-            slopes[first:] = slopes_of_planes(tangents, extra.normals_world)
+            planes[first:] = slopes_of_planes(tangents, extra.normals_world)
         return cls(
             run,
             options,
@@ -405,7 +409,8 @@ class _Bench:
             notes,
             found_px,
             anchored,
-            slopes=slopes,
+            planes=planes,
+            slopes=np.nan_to_num(planes),
         )
 
     def cut(self, listener: Listener) -> None:
@@ -449,14 +454,17 @@ class _Bench:
     def _measure(self) -> Observations:
         assert self.patches is not None
         tracks = np.unique(self.images.tracks)
+        planes = self.planes[tracks]
+        tangents = np.where(np.isfinite(planes[:, 0]), _PLANE_TANGENT, _STEEPEST)
         measured = measure(
             self.images,
             self.patches,
             self.grid,
             self.optics,
-            _STEEPEST * self._texture_px() / self.geometry.array.focal_px,
+            tangents * self._texture_px() / self.geometry.array.focal_px,
             self.measure_options,
             slopes=self.slopes[tracks],
+            slope_means=np.nan_to_num(planes),
             found_px=self.found_px,
             anchored=self.anchored,
         )

@@ -44,9 +44,9 @@ RANGE_MARGIN = 0.08
 _CLEAR_MARGIN = 1.2
 _FEWEST_CLEAR = 50
 _LEAST_FREEDOM = 6.0
-SYSTEMATIC = 0.0015
+SYSTEMATIC = 0.0012
 """Of u: what resampling, blur and the lens model leave (docs/virtual-depth.md)."""
-_CORRELATED = 0.55
+_CORRELATED = 0.48
 """Share of the interpolated noise that neighboring samples have in common, at the frequencies of
 the gradients (docs/virtual-depth.md)."""
 
