@@ -325,13 +325,13 @@ def sample_spline(image, x, y):
 
 
 SUMS = 6
-SHARPENING = 0.12
+SHARPENING = 0.08
 """What makes pixels the coefficients of a spline: (-s, 1 + 2 s, -s) along both axes. Between the
 spline itself, which smooths (0), and the spline through the pixels (about 0.2 and farther
 neighbors), which shows where they are (docs/virtual-depth.md)."""
-SPLINE_NOISE = 0.610912
+SPLINE_NOISE = 0.563756
 """Variance of a value of the spline along an axis, for pixels of variance 1."""
-GRADIENT_NOISE = 1.112907 / SPLINE_NOISE
+GRADIENT_NOISE = 0.949440 / SPLINE_NOISE
 """Variance of the slope of the spline through white noise along an axis, relative to that of its
 value, over all places in a pixel."""
 

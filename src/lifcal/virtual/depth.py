@@ -46,7 +46,7 @@ _FEWEST_CLEAR = 50
 _LEAST_FREEDOM = 6.0
 SYSTEMATIC = 0.0012
 """Of u: what resampling, blur and the lens model leave (docs/virtual-depth.md)."""
-_CORRELATED = 0.48
+_CORRELATED = 0.42
 """Share of the interpolated noise that neighboring samples have in common, at the frequencies of
 the gradients (docs/virtual-depth.md)."""
 
