@@ -8,7 +8,7 @@ import pytest
 from lifcal.bundle import write_observations
 from lifcal.camera import read_camera, write_grid
 from tests.bundle import cases
-from tests.cli.test_cli import assert_one_line_error, lifcal
+from tests.cli.process import assert_one_line_error, lifcal
 
 COMMON = ["--pixel-size-um", 17.6, "--image-size", "640x480", "--focal-length-mm", 16]
 

@@ -3,10 +3,6 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +22,13 @@ from lifcal.geometry import Trajectory, write_tum
 from lifcal.imaging.files import read_image, write_png
 from lifcal.metric import read_cloud
 from lifcal.simulate import Simulation, SimulationOptions, build_camera
-from tests.cli.test_cli import _limit_file_size, assert_one_line_error, lifcal
+from tests.cli.process import (
+    assert_one_line_error,
+    interrupt,
+    lifcal,
+    limit_file_size,
+    read_help,
+)
 from tests.export.test_rgbd import check_settings
 from tests.metric.cases import true_depth, with_covariance
 
@@ -328,20 +330,7 @@ def test_interrupt_keeps_whole_frames(recording, tmp_path):
         shutil.copy(folder / "raw" / f"{index % FRAMES}.png", tmp_path / "raw" / f"{index}.png")
     out = tmp_path / "out"
     command = ["depth", tmp_path / "raw", *arguments(folder, out)[2:]]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lifcal", *map(str, command)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 200
-    while not (out / "depth" / "1.png").exists():
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
+    errors = interrupt(out / "depth" / "1.png", *command)
     assert "interrupted: the same command goes on from here" in errors
     assert not list(out.rglob(".*"))
     done = json.loads((out / "depth.json").read_text())["frames"]
@@ -353,7 +342,7 @@ def test_interrupt_keeps_whole_frames(recording, tmp_path):
 def test_a_full_disk_is_one_line(recording, tmp_path):
     out = tmp_path / "out"
     near = ("--range-mm", 300, 3000)
-    done = lifcal(*arguments(recording[0], out), *near, preexec_fn=_limit_file_size)
+    done = lifcal(*arguments(recording[0], out), *near, preexec_fn=limit_file_size)
     assert_one_line_error(done, "cannot write")
     assert not list(out.rglob(".*"))
     assert not list(out.rglob("depth/*.png"))
@@ -366,15 +355,6 @@ def test_a_read_only_folder_is_one_line(recording, tmp_path):
 
 
 def test_help_imports_nothing_heavy():
-    code = (
-        "import sys; sys.argv = ['lifcal', 'depth', '--help']\n"
-        "from lifcal.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "heavy = {'numpy', 'scipy', 'numba', 'cv2'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    text = read_help("depth")
     for word in ("RAWS", "--camera", "--plane", "--crop", "--poses"):
-        assert word in done.stdout
+        assert word in text

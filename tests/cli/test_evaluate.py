@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.test_cli import assert_one_line_error, lifcal
+from tests.cli.process import assert_one_line_error, lifcal
 from tests.export.cases import exact_case, scaled, write_out, write_truth
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lifcal.camera import DivisionDistortion
-from tests.cli.test_cli import assert_one_line_error, lifcal
+from tests.cli.process import assert_one_line_error, lifcal
 from tests.export.cases import exact_case, write_out
 
 

@@ -10,7 +10,7 @@ from benchmarks.grid import center_error_px, make_optics, make_white
 from lifcal.camera import read_grid, write_grid
 from lifcal.imaging.files import read_image, write_png
 from lifcal.simulate import Simulation, SimulationOptions
-from tests.cli.test_cli import assert_one_line_error, lifcal
+from tests.cli.process import assert_one_line_error, lifcal
 
 
 @pytest.fixture(scope="module")

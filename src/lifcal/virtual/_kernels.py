@@ -463,6 +463,7 @@ def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
 
 
 FUSED = 6
+TINY = 1e-30
 
 
 @in_parts(lambda rho: len(rho))
@@ -542,6 +543,66 @@ def fuse(begin, end, rho, sums, half, edge, fused):
             fused[row, col, 3] = noise * (t0 / (m00 * m00) + lever) / signal
             fused[row, col, 4] = noise
             fused[row, col, 5] = freedom
+
+
+@in_parts(lambda halved: len(halved))
+def halve(begin, end, rho, sums, edge, halved, halved_sums):
+    """Put 2 x 2 pixels of `rho` and `sums` together, without those of another surface than most.
+
+    `halved` is the mean of rho by information, so that the changes asked for add up.
+    """
+    for row in range(begin, end):
+        for col in range(halved.shape[1]):
+            total = mean = 0.0
+            for k in range(4):
+                weight = sums[2 * row + k // 2, 2 * col + k % 2, 1] + TINY
+                mean += weight * rho[2 * row + k // 2, 2 * col + k % 2]
+                total += weight
+            mean /= total
+            for n in range(SUMS):
+                halved_sums[row, col, n] = 0.0
+            total = again = 0.0
+            for k in range(4):
+                j, i = 2 * row + k // 2, 2 * col + k % 2
+                if abs(rho[j, i] - mean) < 0.5 * edge * abs(mean):
+                    weight = sums[j, i, 1] + TINY
+                    again += weight * rho[j, i]
+                    total += weight
+                    for n in range(SUMS):
+                        halved_sums[row, col, n] += sums[j, i, n]
+            halved[row, col] = again / total if total > 0.0 else mean
+
+
+@in_parts(lambda planes: len(planes))
+def bring_back(begin, end, fused, factor, planes):
+    """Evaluate the planes of `fused` at pixels `factor` times finer: rho, slopes and variance.
+
+    `planes` (rows, cols, 4) blends the four planes around a pixel; NaN where there is none.
+    """
+    rows, cols = fused.shape[:2]
+    for row in range(begin, end):
+        y = (row + 0.5) / factor - 0.5
+        j0 = min(max(math.floor(y), 0), rows - 2)
+        for col in range(planes.shape[1]):
+            x = (col + 0.5) / factor - 0.5
+            i0 = min(max(math.floor(x), 0), cols - 2)
+            value = slope_x = slope_y = variance = total = 0.0
+            for k in range(4):
+                j, i = j0 + k // 2, i0 + k % 2
+                share = max(1.0 - abs(x - i), 0.0) * max(1.0 - abs(y - j), 0.0)
+                if share > 0.0 and math.isfinite(fused[j, i, 3]):
+                    sx, sy = fused[j, i, 1], fused[j, i, 2]
+                    value += share * (fused[j, i, 0] + sx * (x - i) + sy * (y - j))
+                    slope_x += share * sx
+                    slope_y += share * sy
+                    variance += share * fused[j, i, 3]
+                    total += share
+            if total < 0.2:
+                total = math.nan
+            planes[row, col, 0] = value / total
+            planes[row, col, 1] = slope_x / (total * factor)
+            planes[row, col, 2] = slope_y / (total * factor)
+            planes[row, col, 3] = variance / total
 
 
 @njit(cache=True)

@@ -20,6 +20,7 @@ from lifcal.camera.grid import MicroLensGrid
 from lifcal.errors import EstimationError, InputError
 from lifcal.virtual import _kernels
 from lifcal.virtual.optics import LensOptics
+from lifcal.virtual.widening import widen
 from lifcal.virtual.workspace import NoWorkspace, Workspace
 
 _LEVEL_PX = 0.42
@@ -44,7 +45,7 @@ RANGE_MARGIN = 0.08
 _CLEAR_MARGIN = 1.2
 _FEWEST_CLEAR = 50
 _LEAST_FREEDOM = 6.0
-SYSTEMATIC = 0.0012
+SYSTEMATIC = 0.0013
 """Of u: what resampling, blur and the lens model leave (docs/virtual-depth.md)."""
 _CORRELATED = 0.42
 """Share of the interpolated noise that neighboring samples have in common, at the frequencies of
@@ -193,13 +194,16 @@ def estimate_virtual_depth(
     fused = space.take("fused", (*shape, _kernels.FUSED), np.float64)
     spline = make_spline(image, space)
     for parts, half in _ROUNDS:
+        measured_at = rho
         _kernels.measure(spline, table, lenses, rho, step, parts, sums)
         _kernels.fuse(rho, sums, half, _EDGE, fused)
         settled = np.abs(fused[..., 0] / first - 1.0) < _MOST_CHANGE
         fused[..., 0] = np.where(settled, fused[..., 0], first)
         fused[~settled, 1:3] = 0.0
         rho = fused[..., 0].copy()
-    fused[..., 3] *= _correlation(rho, step / parts)
+    inflation = _correlation(rho, step / parts)
+    fused[..., 3] *= inflation
+    widen(fused, measured_at, sums, half, _EDGE, inflation)
     flags = _flag_cells(fused, settled, margin, options)
     return _evaluate(image, table, lenses, fused, flags, step, options, depth_range)
 

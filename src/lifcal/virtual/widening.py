@@ -1,0 +1,107 @@
+"""Planes over wider windows, where the surface is a plane that far.
+
+One window for all places must be small enough for small things, and is then too noisy for tables
+and walls. So windows twice and four times as wide are tried in turn. The wider one is taken where
+it agrees with the narrower one as far as noise allows (after Lepski); what they differ by beyond
+that is added to the variance. Docs: docs/virtual-depth.md.
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from lifcal.arrays import BoolArray, FloatArray
+from lifcal.virtual import _kernels
+
+_LEVELS = 2
+_AGREE, _DIFFER = 1.5, 3.0
+"""Mean square of the differences in sigmas over a wide window: up to the first the wider plane is
+taken, beyond the second the narrower one."""
+_AGREE_HERE, _DIFFER_HERE = 2.0, 4.0
+"""The same over a narrow window, where few differences are independent: for small things."""
+_EDGE_SHARE = 0.5
+"""Of the difference that tells surfaces apart in narrow windows: noise is less in wide ones."""
+_LEAST_GAIN = 0.05
+"""Of the variance: less is not worth a comparison."""
+
+
+def widen(
+    fused: FloatArray,
+    rho: FloatArray,
+    sums: FloatArray,
+    half: int,
+    edge: float,
+    inflation: FloatArray,
+) -> None:
+    """Replace planes by those of wider windows where these agree.
+
+    Parameters
+    ----------
+    fused : (rows, cols, FUSED) float64
+        From `_kernels.fuse`, changed in place.
+    rho : (rows, cols) float64
+        Where `sums` were measured.
+    sums : (rows, cols, SUMS) float64
+        From `_kernels.measure`.
+    half, edge : int, float
+        As for `_kernels.fuse`, which made `fused`.
+    inflation : (rows, cols) float64
+        By which variances of `_kernels.fuse` are too small; those of `fused` have it already.
+    """
+    planes = np.empty((*rho.shape, 4))
+    # Beside a jump, what the nearer surface hides draws rho to it: no plane is to spread that.
+    clear = ~_is_beside_jump(fused[..., 0], half, edge)
+    sums = sums * clear[..., None]
+    for level in range(1, _LEVELS + 1):
+        shape = (rho.shape[0] // 2, rho.shape[1] // 2)
+        if min(shape) < 2:
+            return
+        halved, halved_sums = np.empty(shape), np.empty((*shape, _kernels.SUMS))
+        _kernels.halve(rho, sums, edge, halved, halved_sums)
+        rho, sums = halved, halved_sums
+        wide = np.empty((*shape, _kernels.FUSED))
+        _kernels.fuse(rho, sums, half, _EDGE_SHARE * edge, wide)
+        _kernels.bring_back(wide, float(1 << level), planes)
+        planes[..., 3] *= inflation
+        _take(fused, planes, clear, half, 1 << level)
+
+
+def _is_beside_jump(rho: FloatArray, half: int, edge: float) -> BoolArray:
+    """Tell which pixels are less than a narrow window away from where rho jumps."""
+    rho = np.asarray(rho, np.float32)
+    change = cv2.morphologyEx(rho, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8))
+    jumps = (change > edge * np.abs(rho)).astype(np.uint8)
+    side = 2 * half + 1
+    return np.asarray(cv2.dilate(jumps, np.ones((side, side), np.uint8)) > 0)
+
+
+def _take(fused: FloatArray, planes: FloatArray, clear: BoolArray, half: int, factor: int) -> None:
+    """Blend the wider planes in where they agree; `clear` pixels only."""
+    # Both are of the same observations: the variance of their difference is what the wider gains.
+    gain = fused[..., 3] - planes[..., 3]
+    usable = clear & np.isfinite(gain) & (gain > _LEAST_GAIN * fused[..., 3])
+    gain = np.where(usable, gain, 1.0)
+    squares = np.where(usable, (planes[..., 0] - fused[..., 0]) ** 2 / gain, 0.0)
+    around = _mean(squares, usable, 2 * half * factor + 1)
+    here = _mean(squares, usable, 2 * half + 1)
+    share = np.minimum(
+        np.clip((_DIFFER - around) / (_DIFFER - _AGREE), 0.0, 1.0),
+        np.clip((_DIFFER_HERE - here) / (_DIFFER_HERE - _AGREE_HERE), 0.0, 1.0),
+    )
+    share[~usable] = 0.0
+    taken = share > 0.0
+    part, rest = share[taken], 1.0 - share[taken]
+    variance = planes[taken, 3] + np.maximum(around[taken] - 1.0, 0.0) * gain[taken]
+    for k in range(3):
+        fused[taken, k] = part * planes[taken, k] + rest * fused[taken, k]
+    fused[taken, 3] = part**2 * variance + (1.0 - part**2) * fused[taken, 3]
+
+
+def _mean(values: FloatArray, usable: BoolArray, side: int) -> FloatArray:
+    """Return the mean of the usable values in the square around each."""
+    total, count = (
+        cv2.boxFilter(a, -1, (side, side), normalize=False, borderType=cv2.BORDER_CONSTANT)
+        for a in (values, usable.astype(np.float64))
+    )
+    return np.asarray(total / np.maximum(count, 1.0))

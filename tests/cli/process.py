@@ -1,0 +1,70 @@
+"""The command line in a process of its own."""
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+HEAVY = ("cv2", "evo", "numba", "numpy", "pycolmap", "scipy")
+
+
+def lifcal(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "lifcal", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        **options,
+    )
+
+
+def assert_one_line_error(done, *words):
+    assert done.returncode == 1, done
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("lifcal: error: ")
+    for word in words:
+        assert word in lines[0]
+
+
+def limit_file_size():
+    """Stand in for a full disk: the write fails in the middle."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+
+def interrupt(path, *arguments):
+    """Run a command, press Ctrl-C when a file is there; return what it said."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lifcal", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 200
+    while not path.exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    return errors
+
+
+def read_help(*arguments):
+    """Return a command's help, which must come without loading anything heavy."""
+    code = (
+        f"import sys; sys.argv = {['lifcal', *arguments, '--help']}\n"
+        "from lifcal.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        f"heavy = set({HEAVY}) & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
