@@ -605,6 +605,50 @@ def bring_back(begin, end, fused, factor, planes):
             planes[row, col, 3] = variance / total
 
 
+@in_parts(lambda fused: len(fused))
+def compare_planes(begin, end, fused, planes, clear, least_gain, squares, counts):
+    """Fill `squares` with squared differences of rho in sigmas, `counts` with 1 where there is one.
+
+    `planes` (rows, cols, 4) are of the same observations as `fused` and more: the variance of the
+    difference is what they gain. Only `clear` pixels, and gains beyond `least_gain` (relative).
+    """
+    for row in range(begin, end):
+        for col in range(fused.shape[1]):
+            gain = fused[row, col, 3] - planes[row, col, 3]
+            squares[row, col] = 0.0
+            counts[row, col] = 0.0
+            if clear[row, col] and gain > least_gain * fused[row, col, 3] and math.isfinite(gain):
+                off = planes[row, col, 0] - fused[row, col, 0]
+                squares[row, col] = off * off / gain
+                counts[row, col] = 1.0
+
+
+@in_parts(lambda fused: len(fused))
+def blend_planes(begin, end, planes, counts, around, here, limits, fused):
+    """Blend `planes` into `fused` where the differences around and here are those of noise.
+
+    `limits` are the mean squares up to which the plane is taken whole and from which on it is not,
+    for `around` and for `here`. What is beyond noise is added to the variance.
+    """
+    for row in range(begin, end):
+        for col in range(fused.shape[1]):
+            if counts[row, col] == 0.0:
+                continue
+            wide, close = around[row, col], here[row, col]
+            share = min(
+                (limits[1] - wide) / (limits[1] - limits[0]),
+                (limits[3] - close) / (limits[3] - limits[2]),
+            )
+            share = min(share, 1.0)
+            if share <= 0.0:
+                continue
+            gain = fused[row, col, 3] - planes[row, col, 3]
+            variance = planes[row, col, 3] + max(wide - 1.0, 0.0) * gain
+            for k in range(3):
+                fused[row, col, k] += share * (planes[row, col, k] - fused[row, col, k])
+            fused[row, col, 3] += share * share * (variance - fused[row, col, 3])
+
+
 @njit(cache=True)
 def disagreement(image, table, lenses, x, y, rho):
     """Return the weighted sum of squares over lenses at a virtual point, and its freedom."""

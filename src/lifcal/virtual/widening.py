@@ -78,30 +78,18 @@ def _is_beside_jump(rho: FloatArray, half: int, edge: float) -> BoolArray:
 
 def _take(fused: FloatArray, planes: FloatArray, clear: BoolArray, half: int, factor: int) -> None:
     """Blend the wider planes in where they agree; `clear` pixels only."""
-    # Both are of the same observations: the variance of their difference is what the wider gains.
-    gain = fused[..., 3] - planes[..., 3]
-    usable = clear & np.isfinite(gain) & (gain > _LEAST_GAIN * fused[..., 3])
-    gain = np.where(usable, gain, 1.0)
-    squares = np.where(usable, (planes[..., 0] - fused[..., 0]) ** 2 / gain, 0.0)
-    around = _mean(squares, usable, 2 * half * factor + 1)
-    here = _mean(squares, usable, 2 * half + 1)
-    share = np.minimum(
-        np.clip((_DIFFER - around) / (_DIFFER - _AGREE), 0.0, 1.0),
-        np.clip((_DIFFER_HERE - here) / (_DIFFER_HERE - _AGREE_HERE), 0.0, 1.0),
-    )
-    share[~usable] = 0.0
-    taken = share > 0.0
-    part, rest = share[taken], 1.0 - share[taken]
-    variance = planes[taken, 3] + np.maximum(around[taken] - 1.0, 0.0) * gain[taken]
-    for k in range(3):
-        fused[taken, k] = part * planes[taken, k] + rest * fused[taken, k]
-    fused[taken, 3] = part**2 * variance + (1.0 - part**2) * fused[taken, 3]
+    squares, counts = np.empty(clear.shape), np.empty(clear.shape)
+    _kernels.compare_planes(fused, planes, clear, _LEAST_GAIN, squares, counts)
+    around = _mean(squares, counts, 2 * half * factor + 1)
+    here = _mean(squares, counts, 2 * half + 1)
+    limits = (_AGREE, _DIFFER, _AGREE_HERE, _DIFFER_HERE)
+    _kernels.blend_planes(planes, counts, around, here, limits, fused)
 
 
-def _mean(values: FloatArray, usable: BoolArray, side: int) -> FloatArray:
-    """Return the mean of the usable values in the square around each."""
+def _mean(values: FloatArray, counts: FloatArray, side: int) -> FloatArray:
+    """Return the mean of the values that count, in the square around each."""
     total, count = (
         cv2.boxFilter(a, -1, (side, side), normalize=False, borderType=cv2.BORDER_CONSTANT)
-        for a in (values, usable.astype(np.float64))
+        for a in (values, counts)
     )
     return np.asarray(total / np.maximum(count, 1.0))
