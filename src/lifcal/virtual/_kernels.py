@@ -280,31 +280,27 @@ def pick(begin, end, total, rhos, rho, margin):
 
 
 @njit(cache=True, inline="always")
+def spline_weights(f):
+    """Return the weights of four coefficients at -1, 0, 1, 2 for f in [0, 1), and their slopes."""
+    one = np.float32(1.0)
+    half = np.float32(0.5)
+    rest = one - f
+    a0 = rest * rest * rest * np.float32(1.0 / 6.0)
+    a1 = np.float32(2.0 / 3.0) + f * f * (half * f - one)
+    a3 = f * f * f * np.float32(1.0 / 6.0)
+    b0 = -half * rest * rest
+    b1 = f * (np.float32(1.5) * f - np.float32(2.0))
+    b3 = half * f * f
+    return a0, a1, one - a0 - a1 - a3, a3, b0, b1, -b0 - b1 - b3, b3
+
+
+@njit(cache=True, inline="always")
 def sample_spline(image, x, y):
     """Return value and gradient of the spline with the coefficients `image`, (x, y) inside."""
     i = int(x)
     j = int(y)
-    one = np.float32(1.0)
-    half = np.float32(0.5)
-    f = np.float32(x - i)
-    g = np.float32(y - j)
-    # Weights a and slopes b of the four pixels along x, c and d of those along y.
-    a3 = f * f * f * np.float32(1.0 / 6.0)
-    a0 = (one - f) * (one - f) * (one - f) * np.float32(1.0 / 6.0)
-    a1 = np.float32(2.0 / 3.0) + f * f * (half * f - one)
-    a2 = one - a0 - a1 - a3
-    b3 = half * f * f
-    b0 = -half * (one - f) * (one - f)
-    b1 = f * (np.float32(1.5) * f - np.float32(2.0))
-    b2 = -b0 - b1 - b3
-    c3 = g * g * g * np.float32(1.0 / 6.0)
-    c0 = (one - g) * (one - g) * (one - g) * np.float32(1.0 / 6.0)
-    c1 = np.float32(2.0 / 3.0) + g * g * (half * g - one)
-    c2 = one - c0 - c1 - c3
-    d3 = half * g * g
-    d0 = -half * (one - g) * (one - g)
-    d1 = g * (np.float32(1.5) * g - np.float32(2.0))
-    d2 = -d0 - d1 - d3
+    a0, a1, a2, a3, b0, b1, b2, b3 = spline_weights(np.float32(x - i))
+    c0, c1, c2, c3, d0, d1, d2, d3 = spline_weights(np.float32(y - j))
     p0, p1, p2, p3 = image[j - 1, i - 1], image[j - 1, i], image[j - 1, i + 1], image[j - 1, i + 2]
     v0 = a0 * p0 + a1 * p1 + a2 * p2 + a3 * p3
     w0 = b0 * p0 + b1 * p1 + b2 * p2 + b3 * p3

@@ -11,13 +11,13 @@ import enum
 import math
 from dataclasses import dataclass, replace
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import Float32Array, FloatArray
 from lifcal.camera.grid import MicroLensGrid
 from lifcal.errors import EstimationError, InputError
+from lifcal.imaging.filters import sharpen
 from lifcal.virtual import _kernels
 from lifcal.virtual.optics import LensOptics
 from lifcal.virtual.widening import widen
@@ -265,9 +265,7 @@ def find_depth_range(
 def make_spline(image: Float32Array, workspace: Workspace | None = None) -> Float32Array:
     """Return the coefficients of the spline that values and gradients are taken from."""
     out = (workspace or NoWorkspace()).take("spline", image.shape, np.float32)
-    s = _kernels.SHARPENING
-    kernel = np.array([-s, 1.0 + 2.0 * s, -s], np.float32)
-    cv2.sepFilter2D(image, -1, kernel, kernel, out, borderType=cv2.BORDER_REPLICATE)
+    sharpen(image, _kernels.SHARPENING, out)
     return out
 
 

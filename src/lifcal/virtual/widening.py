@@ -8,10 +8,10 @@ that is added to the variance. Docs: docs/virtual-depth.md.
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 
 from lifcal.arrays import BoolArray, FloatArray
+from lifcal.imaging.filters import range_around, sum_around, widen_mask
 from lifcal.virtual import _kernels
 
 _LEVELS = 2
@@ -69,11 +69,8 @@ def widen(
 
 def _is_beside_jump(rho: FloatArray, half: int, edge: float) -> BoolArray:
     """Tell which pixels are less than a narrow window away from where rho jumps."""
-    rho = np.asarray(rho, np.float32)
-    change = cv2.morphologyEx(rho, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8))
-    jumps = (change > edge * np.abs(rho)).astype(np.uint8)
-    side = 2 * half + 1
-    return np.asarray(cv2.dilate(jumps, np.ones((side, side), np.uint8)) > 0)
+    jumps = range_around(rho.astype(np.float32)) > edge * np.abs(rho)
+    return widen_mask(np.asarray(jumps), 2 * half + 1)
 
 
 def _take(fused: FloatArray, planes: FloatArray, clear: BoolArray, half: int, factor: int) -> None:
@@ -88,8 +85,4 @@ def _take(fused: FloatArray, planes: FloatArray, clear: BoolArray, half: int, fa
 
 def _mean(values: FloatArray, counts: FloatArray, side: int) -> FloatArray:
     """Return the mean of the values that count, in the square around each."""
-    total, count = (
-        cv2.boxFilter(a, -1, (side, side), normalize=False, borderType=cv2.BORDER_CONSTANT)
-        for a in (values, counts)
-    )
-    return np.asarray(total / np.maximum(count, 1.0))
+    return np.asarray(sum_around(values, side) / np.maximum(sum_around(counts, side), 1.0))
