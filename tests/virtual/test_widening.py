@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lifcal.virtual import _kernels
+from lifcal.virtual import _kernels, widening
 from lifcal.virtual.widening import widen
 
 HALF, EDGE = 6, 0.05
@@ -69,6 +69,16 @@ def test_beside_a_jump_nothing_changes(plane, rng):
     error, before = ((fused[..., 0] - true)[behind] for fused in (wide, narrow))
     assert error.std() < 0.6 * before.std()
     assert abs(error.mean()) < 0.3 * before.std()
+
+
+def test_what_lies_beside_jumps_is_left_out(plane, rng, monkeypatch):
+    true = plane.copy()
+    true[:, 80:] *= 1.3
+    beside = widening._is_beside_jump(true, HALF, EDGE)
+    assert np.flatnonzero(beside[70]).tolist() == list(range(73, 87))
+    monkeypatch.setattr(widening, "_is_beside_jump", lambda rho, *_: np.ones(rho.shape, np.bool_))
+    narrow, wide = fuse_and_widen(plane, rng)
+    np.testing.assert_array_equal(wide, narrow)
 
 
 def test_small_images_and_unknown_pixels_are_left_alone(plane, rng):
