@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def run() -> list[Figure]:
             "lower",
             1e-6,
         ),
-        *_efficiency_figures(200),
+        *_efficiency_figures(200, seeds=(0, 1, 2, 3, 4)),
         *_focus_figures(),
         Figure(
             "iterations from structure from motion, 30 views", _sfm_iterations(), "1", "lower", 15
@@ -196,13 +196,29 @@ def _values(camera: PlenopticCamera) -> dict[str, float]:
     }
 
 
-def _efficiency_figures(n_solves: int) -> list[Figure]:
-    plain = efficiency(n_solves)
-    robust = efficiency(n_solves, outliers=0.1, loss="cauchy")
+def pool(results: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, tuple[float, float]]:
+    """Return what `efficiency` would for the solves of several scenes together."""
+    pooled = {}
+    for name in JUDGED:
+        ratios, sigmas = np.array([result[name] for result in results]).T
+        rmse = float(np.sqrt(np.mean(ratios**2)))
+        pooled[name] = (rmse, float(np.sqrt(np.mean((ratios * sigmas) ** 2))) / rmse)
+    return pooled
+
+
+def _efficiency_figures(n_solves: int, seeds: Sequence[int]) -> list[Figure]:
+    """Judge by all scenes: the rmse of 200 solves has an error of 5 % itself, that of 1000 2 %."""
+    each = [efficiency(n_solves, seed=seed) for seed in seeds]
+    plain = pool(each)
+    robust = pool([efficiency(n_solves, outliers=0.1, loss="cauchy", seed=seed) for seed in seeds])
     ratios = [ratio for ratio, _ in plain.values()]
+    scenes = [ratio for result in each for ratio, _ in result.values()]
     return [
         Figure("rmse / bound, largest of 7", max(ratios), "1", "lower", 1.1),
         Figure("rmse / bound, smallest of 7", min(ratios), "1", "higher", 0.9),
+        # four times the error of one: what chance may do to the worst of 35
+        Figure("rmse / bound, largest of 7 in 5 scenes", max(scenes), "1", "lower", 1.2),
+        Figure("rmse / bound, smallest of 7 in 5 scenes", min(scenes), "1", "higher", 0.8),
         Figure(
             "|predicted sigma / spread - 1|, worst",
             max(abs(sigma - 1.0) for _, sigma in plain.values()),
@@ -456,7 +472,7 @@ def _speed_figures() -> list[Figure]:
 def linearity() -> tuple[FloatArray, FloatArray]:
     """Return numbers of observations from 10 k to 3 M, and seconds an iteration, at 30 views."""
     found = []
-    for n_points in (80, 250, 800, 2500, 8000, 24000):
+    for n_points in (80, 250, 800, 2500, 8000, 28000):
         rng = np.random.default_rng(0)
         scene = make_scene(
             build_camera("r5-16mm").camera,
@@ -474,7 +490,7 @@ def linearity() -> tuple[FloatArray, FloatArray]:
 
 def _peak_gb() -> float:
     """Return the peak memory of a process that reads and solves the largest problem."""
-    scene = speed_scene(*SIZES[-1][:3])
+    scene = speed_scene(*SIZES[-1][:3], everywhere=True)
     o, truth = scene.observations, scene.truth
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "large.npz"

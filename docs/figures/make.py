@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 
-from benchmarks import calibrate, depth, virtual
+from benchmarks import bundle, calibrate, depth, virtual
 from benchmarks.spots import measure_spots
 from lifcal.camera import NoDistortion
 from lifcal.imaging import preview
@@ -245,6 +245,22 @@ def make_virtual_depth_phase() -> None:
     figure.savefig(FOLDER / "virtual-depth-phase.png", dpi=110)
 
 
+def make_bundle_speed() -> None:
+    """Time of an iteration by the number of observations."""
+    import matplotlib.pyplot as plt
+
+    sizes, seconds = bundle.linearity()
+    figure, axis = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+    axis.loglog(sizes, seconds, "o-", label="an iteration, two cores")
+    axis.loglog(sizes, seconds[-1] * sizes / sizes[-1], "k--", lw=0.8, label="linear")
+    axis.set_xlabel("observations (30 views, each point in 15)")
+    axis.set_ylabel("seconds")
+    axis.grid(visible=True, which="both", lw=0.3)
+    axis.legend()
+    figure.savefig(FOLDER / "bundle-speed.png", dpi=110)
+    plt.close(figure)
+
+
 if __name__ == "__main__":
     make_overview()
     make_scenes()
@@ -254,5 +270,6 @@ if __name__ == "__main__":
     make_virtual_depth()
     make_virtual_depth_phase()
     make_straight_lines()
+    make_bundle_speed()
     if "LIFCAL_BENCHMARK_DATA" in os.environ:
         make_measurement_bias()

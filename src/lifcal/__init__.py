@@ -5,10 +5,16 @@ The names below are loaded when first used, so that `import lifcal` is fast.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# After a product, OpenBLAS' threads spin for 0.1 s on the cores that our own loops need next:
+# an iteration of the adjustment takes twice as long. As the binary logarithm of clock cycles, 4 is
+# the least. NumPy reads it when it is first imported; what the user has set stays.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 if TYPE_CHECKING:
     from lifcal.camera import PlenopticCamera, read_camera, write_camera

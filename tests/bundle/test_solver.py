@@ -103,6 +103,30 @@ def test_sums_do_not_depend_on_threads(rng, monkeypatch):
         np.testing.assert_array_equal(found[0], found[2])
 
 
+@pytest.mark.parametrize("with_scale", [False, True])
+def test_a_matrix_product_eliminates_as_the_loop_does(rng, monkeypatch, with_scale):
+    scene = cases.small_scene("mini", rng, views_per_point=4)
+    distances = scene.distances(3, 0.1, rng) if with_scale else None
+    state = cases.perturb(scene.truth, rng)
+    problem = Problem(scene.observations, scene.camera.pixel_size_mm, state, distances=distances)
+    systems = []
+    for multiply_from in (0.0, 2.0):
+        monkeypatch.setattr("lifcal.bundle.linear.MULTIPLY_FROM", multiply_from)
+        layout = Layout(problem)
+        assert layout.multiplies == (multiply_from == 0.0)
+        linearization = layout.linearize(state, Loss("huber", 1.3, 0.1))
+        for damping in (1.0, 1e-4):  # the second finds the buffers of the first
+            system = linearization.reduce(damping)
+        step = system.solve(400)
+        assert step is not None
+        systems.append((system.dense(), system.reduced_gradient.copy(), step))
+    (product, gradient, step), (loop, wanted, other) = systems
+    scale = np.sqrt(np.outer(np.diag(loop), np.diag(loop)))
+    np.testing.assert_allclose(product / scale, loop / scale, atol=1e-12)
+    np.testing.assert_array_equal(gradient, wanted)
+    np.testing.assert_allclose(step.points, other.points, rtol=1e-6, atol=1e-9)
+
+
 def test_the_same_input_gives_the_same_output(rng):
     scene = cases.small_scene("mini", rng)
     start = cases.perturb(scene.truth, rng)

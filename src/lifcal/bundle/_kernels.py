@@ -618,6 +618,8 @@ def eliminate_points(
     point_normal,
     damping,
     chunk_points,
+    half_places,
+    half_strides,
     factors,
     pair_half,
     point_half,
@@ -626,11 +628,11 @@ def eliminate_points(
 ):
     """Factor each point's damped block L L^T and divide its coupling by L.
 
-    `factors` (n_points, 3, 3) gets L; `pair_half` (18 n_pairs) gets L^-1 W of the poses, end to end
-    for each point a matrix (3, 6 n) of its n pairs; `point_half` (n_points, 3, n_theta + 1) that of
-    the intrinsics and of the gradient; `chunk_out` (n_chunks, n_theta, n_theta + 1) their products.
-    Kept points are not eliminated: zeros. `failed` (n_chunks,), zero before, counts points whose
-    block has no factor.
+    `factors` (n_points, 3, 3) gets L; `pair_half` gets L^-1 W of the poses, the (3, 6) of a pair at
+    `half_places` (n_pairs) with its rows `half_strides` (n_points) apart; `point_half` (n_points,
+    3, n_theta + 1) that of the intrinsics and of the gradient; `chunk_out` (n_chunks, n_theta,
+    n_theta + 1) their products. Kept points are not eliminated: zeros. `failed` (n_chunks,), zero
+    before, counts points whose block has no factor.
     """
     n_theta = point_half.shape[2] - 1
     for chunk in range(begin, end):
@@ -641,10 +643,14 @@ def eliminate_points(
         for point in range(chunk_points[chunk], chunk_points[chunk + 1]):
             lower = factors[point]
             half = point_half[point]
+            row = half_strides[point]
             if kept[point]:
                 lower[:, :] = 0.0
                 half[:, :] = 0.0
-                pair_half[18 * point_pairs[point] : 18 * point_pairs[point + 1]] = 0.0
+                for pair in range(point_pairs[point], point_pairs[point + 1]):
+                    place = half_places[pair]
+                    for a in range(3):
+                        pair_half[place + a * row : place + a * row + 6] = 0.0
                 continue
             block = point_normal[point]
             l00 = block[0, 0] * (1.0 + damping)
@@ -681,9 +687,7 @@ def eliminate_points(
                     own[a, b] += (
                         half[0, a] * half[0, b] + half[1, a] * half[1, b] + half[2, a] * half[2, b]
                     )
-            first = point_pairs[point]
-            row = 6 * (point_pairs[point + 1] - first)
-            for pair in range(first, point_pairs[point + 1]):
+            for pair in range(point_pairs[point], point_pairs[point + 1]):
                 view = pair_views[pair]
                 r = rotations[view]
                 x, y, z = camera_point(rotations, translations, points, view, point)
@@ -694,7 +698,7 @@ def eliminate_points(
                             r[0, a] * normal[0, b] + r[1, a] * normal[1, b] + r[2, a] * normal[2, b]
                         )
                 expand_to_pose(coupling, x, y, z, wide)
-                place = 18 * first + 6 * (pair - first)
+                place = half_places[pair]
                 for b in range(6):
                     h0 = wide[0, b] / l00
                     h1 = (wide[1, b] - l10 * h0) / l11
@@ -713,8 +717,11 @@ def reduce_group(
     pair_views,
     point_pairs,
     pair_normal,
+    half_places,
+    half_strides,
     pair_half,
     point_half,
+    multiplied,
     row_slots,
     blocks,
     borders,
@@ -734,7 +741,7 @@ def reduce_group(
     for point in range(point_pairs.shape[0] - 1):
         first = point_pairs[point]
         end = point_pairs[point + 1]
-        row = 6 * (end - first)
+        row = half_strides[point]
         half = point_half[point]
         for pair in range(first + np.searchsorted(pair_views[first:end], low), end):
             view = pair_views[pair]
@@ -760,7 +767,7 @@ def reduce_group(
                 block[4, b] += vy
                 block[5, b] += vz
                 gradients[view, b] += wide[3 + n_theta, b]
-            mine = 18 * first + 6 * (pair - first)
+            mine = half_places[pair]
             for a in range(6):
                 m0 = pair_half[mine + a]
                 m1 = pair_half[mine + row + a]
@@ -769,6 +776,8 @@ def reduce_group(
                     border[a, b] += wide[3 + b, a] - (
                         m0 * half[0, b] + m1 * half[1, b] + m2 * half[2, b]
                     )
+            if multiplied:
+                continue
             # Runs of consecutive views are one long loop.
             strip = strips[view - low]
             other = pair
@@ -777,7 +786,7 @@ def reduce_group(
                 while stop < end and pair_views[stop] == pair_views[stop - 1] + 1:
                     stop += 1
                 width = 6 * (stop - other)
-                theirs = 18 * first + 6 * (other - first)
+                theirs = half_places[other]
                 target = 6 * pair_views[other]
                 for a in range(6):
                     m0 = pair_half[mine + a]
@@ -814,8 +823,11 @@ def reduce_views(
     pair_views,
     point_pairs,
     pair_normal,
+    half_places,
+    half_strides,
     pair_half,
     point_half,
+    multiplied,
     row_slots,
     blocks,
     borders,
@@ -827,6 +839,7 @@ def reduce_views(
     `blocks` (n_blocks, 6, 6) in the slots `row_slots` (n_views, n_views; -1: empty) of the upper
     triangle; `borders` (n_views, 6, n_theta + 1) the coupling to the intrinsics and the gradient,
     both with the points eliminated; `diagonals` (n_views, 6) and `gradients` (n_views, 6) without.
+    With `multiplied`, what the points take from `blocks` is left to a matrix product elsewhere.
     """
     n_views = row_slots.shape[0]
     n_groups = (n_views + VIEWS_PER_GROUP - 1) // VIEWS_PER_GROUP
@@ -844,8 +857,11 @@ def reduce_views(
             pair_views,
             point_pairs,
             pair_normal,
+            half_places,
+            half_strides,
             pair_half,
             point_half,
+            multiplied,
             row_slots,
             blocks,
             borders,
@@ -862,6 +878,8 @@ def back_substitute(
     pair_views,
     kept,
     factors,
+    half_places,
+    half_strides,
     pair_half,
     point_half,
     pose_steps,
@@ -882,10 +900,9 @@ def back_substitute(
             v0 -= half[0, b] * theta_step[b]
             v1 -= half[1, b] * theta_step[b]
             v2 -= half[2, b] * theta_step[b]
-        first = point_pairs[point]
-        row = 6 * (point_pairs[point + 1] - first)
-        for pair in range(first, point_pairs[point + 1]):
-            place = 18 * first + 6 * (pair - first)
+        row = half_strides[point]
+        for pair in range(point_pairs[point], point_pairs[point + 1]):
+            place = half_places[pair]
             step = pose_steps[pair_views[pair]]
             for b in range(6):
                 v0 -= pair_half[place + b] * step[b]

@@ -639,22 +639,28 @@ class _Run:
         if distances is None and positions is None:
             return self.settle("adjustment", problem)
         loose = replace(problem, distances=None, positions=None)
-        stage = self.settle("shape", loose)
+        stage = self.settle("shape", loose, last=False)
         state = _scale_state(stage.state, problem.observations, distances, positions)
         problem = replace(problem, start=state, active=stage.problem.active)
         return self.settle("adjustment", problem, stage.noise)
 
-    def settle(self, name: str, problem: Problem, noise: float | None = None) -> _Stage:
-        """Solve until the noise and the set of outliers do not change."""
+    def settle(
+        self, name: str, problem: Problem, noise: float | None = None, *, last: bool = True
+    ) -> _Stage:
+        """Solve until the noise and the set of outliers do not change.
+
+        Without `last`, nearly: another stage follows that does so from there.
+        """
         layout = Layout(problem)
         state = problem.start
-        tolerance = 1e-8
+        end = 1e-8 if last else 1e-4
+        tolerance = end
         if noise is None:
             # Far from the solution: the median, and the first solve only has to come near.
             noise, tolerance = _estimate_noise(layout, state, "huber"), 1e-3
         for _ in range(8):
             state = self.solve_once(name, problem, layout, noise, tolerance)
-            rough, tolerance = tolerance > 1e-8, 1e-8
+            rough, tolerance = tolerance > end, end
             lengths = layout.whitened_lengths(layout.compute_residuals(state))
             found = _estimate_noise(layout, state, self.options.loss)
             active = problem.active_mask
@@ -663,7 +669,7 @@ class _Run:
                 active = _keep_points(layout, active)
             changed = int((active != problem.active_mask).sum())
             settled = abs(found - noise) < 0.02 * noise and changed < 1e-3 * len(active) + 1
-            settled = settled and not rough
+            settled = (settled or not last) and not rough
             noise = found
             problem = replace(problem, start=state, active=read_only(active))
             if settled:

@@ -315,7 +315,8 @@ def _point_covariances(system: ReducedSystem, whole: FloatArray) -> FloatArray:
         first, last = layout.point_pairs[point], layout.point_pairs[point + 1]
         views = layout.pairs[1][first:last]
         places = np.concatenate([(6 * views[:, None] + np.arange(6)).ravel(), part])
-        poses = system.pair_half[18 * first : 18 * last].reshape(3, -1)
+        columns = (layout.half_places[first:last, None] + np.arange(6)).ravel()
+        poses = system.pair_half[layout.half_strides[point] * np.arange(3)[:, None] + columns]
         half = np.concatenate([poses, intrinsics[point]], axis=1)  # L^-1 W
         inner = np.eye(3) + half @ whole[np.ix_(places, places)] @ half.T
         root = linalg.solve_triangular(system.factors[point], np.eye(3), lower=True)

@@ -21,6 +21,10 @@ from lifcal.bundle.problem import LENGTHS, BundleState, Problem
 N_CHUNKS = 64
 """Into which sums over points are split. A constant, so that results do not depend on threads."""
 
+MULTIPLY_FROM = 0.15
+"""Of all pairs of views, the part that share a point, on average, from which one matrix product
+with zeros in it is faster than a loop over those that do."""
+
 LOSSES = {
     "none": _kernels.LOSS_NONE,
     "huber": _kernels.LOSS_HUBER,
@@ -87,6 +91,9 @@ class Layout:
         self.chunk_pairs = self.point_pairs[self.chunk_points]
 
         self.block_rows, self.block_columns, self.row_slots = self._find_blocks()
+        squares = float(np.sum(np.square(counts, dtype=np.float64)))
+        self.multiplies = squares > MULTIPLY_FROM * self.n_points * self.n_views**2
+        self.half_places, self.half_strides, self.half_size = self._place_halves()
 
         self.kept_points = np.unique(problem.distance_points)
         self.kept = np.zeros(self.n_points, np.bool_)
@@ -109,7 +116,7 @@ class Layout:
         Large arrays are asked for once: fresh memory costs more time than the sums in it.
         """
         if name not in self._buffers:
-            self._buffers[name] = np.empty(shape)
+            self._buffers[name] = np.zeros(shape)
         return self._buffers[name]
 
     def _find_blocks(self) -> tuple[IntArray, IntArray, IntArray]:
@@ -127,6 +134,21 @@ class Layout:
         slots = np.full((self.n_views, self.n_views), -1, np.int64)
         slots[rows, columns] = np.arange(len(rows))
         return rows, columns, slots
+
+    def _place_halves(self) -> tuple[IntArray, IntArray, int]:
+        """Return where the coupling of each pair lies, the way to its next row, and the size.
+
+        One matrix for each point: of the views that see it, or of all views, where the matrices of
+        all points are one that is multiplied with itself.
+        """
+        pair_points, pair_views, _ = self.pairs
+        if self.multiplies:
+            width = 6 * self.n_views
+            places = 3 * width * pair_points + 6 * pair_views
+            return places, np.full(self.n_points, width), 3 * width * self.n_points
+        first = self.point_pairs[pair_points]
+        places = 18 * first + 6 * (np.arange(len(pair_points)) - first)
+        return places, 6 * np.diff(self.point_pairs), 18 * len(pair_points)
 
     @property
     def theta_part(self) -> slice:
@@ -277,10 +299,9 @@ class Linearization:
         The result holds until the next call.
         """
         layout, state = self.layout, self.state
-        pair_points, pair_views, _ = layout.pairs
-        n_pairs, n_theta = len(pair_points), layout.n_theta
+        pair_views, n_theta = layout.pairs[1], layout.n_theta
         factors = layout.buffer("factors", layout.n_points, 3, 3)
-        pair_half = layout.buffer("pair_half", 18 * n_pairs)
+        pair_half = layout.buffer("pair_half", layout.half_size)
         point_half = layout.buffer("point_half", layout.n_points, 3, n_theta + 1)
         chunk_out = np.empty((N_CHUNKS, n_theta, n_theta + 1))
         failed = np.zeros(N_CHUNKS, np.int64)
@@ -295,6 +316,8 @@ class Linearization:
             self.point_normal,
             damping,
             layout.chunk_points,
+            layout.half_places,
+            layout.half_strides,
             factors,
             pair_half,
             point_half,
@@ -312,14 +335,21 @@ class Linearization:
             pair_views,
             layout.point_pairs,
             self.pair_normal,
+            layout.half_places,
+            layout.half_strides,
             pair_half,
             point_half,
+            layout.multiplies,
             layout.row_slots,
             blocks,
             borders,
             diagonals,
             gradients,
         )
+        if layout.multiplies:
+            wide = pair_half.reshape(3 * layout.n_points, layout.n_poses)
+            products = (wide.T @ wide).reshape(layout.n_views, 6, layout.n_views, 6)
+            blocks -= products[layout.block_rows, :, layout.block_columns, :]
         eliminated = chunk_out.sum(axis=0)
         theta_block = self.theta_normal - _mirror(eliminated[:, :-1])
         theta_rhs = self.theta_gradient - eliminated[:, -1]
@@ -563,6 +593,8 @@ class ReducedSystem:
             layout.pairs[1],
             layout.kept,
             self.factors,
+            layout.half_places,
+            layout.half_strides,
             self.pair_half,
             self.point_half,
             poses,
