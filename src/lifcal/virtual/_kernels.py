@@ -833,7 +833,7 @@ def synthesise(begin, end, image, table, lenses, rho, step, out, light):
                         py = centers[lens, 1] + dy * factor
                         if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
                             continue
-                        w = focus[kind] * focus[kind] * weights[kind, b]
+                        w = focus[kind] * weights[kind, b]
                         add_cubic(image, px, py, w, out[row, col])
                         total += w
             light[row, col] = total

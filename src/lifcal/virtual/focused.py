@@ -16,7 +16,7 @@ from lifcal.virtual.optics import LensOptics
 from lifcal.virtual.workspace import NoWorkspace, Workspace
 
 _LEAST_LIGHT = 0.05
-_PIXEL_VARIANCE_PX2 = 1.0 / 12.0 + 0.08
+_PIXEL_VARIANCE_PX2 = 1.0 / 12.0 + 0.12
 """Along an axis, of what one raw pixel sees: its width, and what defocus and interpolation add in
 the mean over the working range (docs/virtual-depth.md)."""
 _OWN_VARIANCE = 1.0 / 12.0
