@@ -186,12 +186,26 @@ def test_distortion_terms_must_pay(rng):
     k = found.camera.distortion
     assert k.k0 != 0.0
     assert k.k2 == 0.0
-    # a camera without distortion gets none
-    plain = replace(scene.camera, distortion=NoDistortion())
-    scene = make_scene(plain, (400.0, 1500.0), 60, 8, rng)
+    # what bends the rim by pixels is found
+    bent = replace(scene.camera, distortion=BrownDistortion(-1e-8, 4e-13))
+    scene = make_scene(bent, (400.0, 1500.0), 60, 8, rng)
     noisy, _ = scene.noisy(0.1, rng)
     found = run(cases.with_observations(scene, noisy), AdjustOptions())
-    assert isinstance(found.camera.distortion, NoDistortion)
+    assert found.camera.distortion.k1 == pytest.approx(4e-13, rel=0.2)
+
+
+def test_low_terms_are_always_estimated(rng):
+    """With tangential terms held at 0, c has a small sigma and is off by many."""
+    scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
+    noisy, _ = scene.noisy(0.1, rng)
+    scene = cases.with_observations(scene, noisy)
+    found, held = run(scene, AdjustOptions()), run(scene, AdjustOptions(fixed={"p0": 0, "p1": 0}))
+    true = scene.camera.principal_point_px
+    errors = found.camera.principal_point_px - true
+    sigmas = np.array([found.covariance.sigmas()[name] for name in ("c_x", "c_y")])
+    assert (np.abs(errors) < 3.5 * sigmas).all()
+    narrow = np.array([held.covariance.sigmas()[name] for name in ("c_x", "c_y")])
+    assert (narrow < 0.7 * sigmas).all()
 
 
 # Focus
@@ -398,6 +412,187 @@ def test_flat_scene_is_named(rng):
     assert "flat" in outcome(geometry_scene(rng, points, poses))
 
 
+def test_tilted_flat_scene_is_named(rng):
+    """The world's axes have nothing to do with it."""
+    points = cloud(rng, np.full(60, 700.0))
+    points[:, 2] += 0.8 * points[:, 0] + 0.4 * points[:, 1]
+    poses = [
+        RigidTransform.from_rotation_vector(
+            rng.uniform(-0.2, 0.2, 3), [*rng.uniform(-50, 50, 2), rng.uniform(-100, 200)]
+        )
+        for _ in range(8)
+    ]
+    assert "flat" in outcome(geometry_scene(rng, points, poses))
+
+
+# Wrong input that is plausible
+
+
+def rename_points(observations, new_ids):
+    """The observations with other point names where `new_ids` maps (view, point)."""
+    views = observations.view_ids[observations.view_indices]
+    points = observations.point_ids[observations.point_indices].copy()
+    for i, key in enumerate(zip(views.tolist(), points.tolist(), strict=True)):
+        points[i] = new_ids.get(key, points[i])
+    return Observations.from_arrays(
+        views,
+        points,
+        observations.centers_raw_px,
+        observations.points_raw_px,
+        lens_types=observations.lens_types,
+    )
+
+
+def pulls_of(found, camera):
+    sigmas = found.covariance.sigmas()
+    p, q = found.camera.parameters, camera.parameters
+    return {
+        "f_L": (p.focal_length_mm - q.focal_length_mm) / sigmas["f_L"],
+        "B": (p.array_to_sensor_mm - q.array_to_sensor_mm) / sigmas["B"],
+    }
+
+
+@pytest.fixture
+def noisy_scene(rng):
+    scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
+    return cases.with_observations(scene, scene.noisy(0.1, rng)[0])
+
+
+def run_alone(scene, observations, **known):
+    """Adjust from the observations alone, as `lifcal adjust` does."""
+    camera = scene.camera
+    start = start_from_observations(observations, 16.0 / camera.pixel_size_mm, (319.5, 239.5))
+    return adjust(observations, start, camera.pixel_size_mm, camera.grid, **known)
+
+
+def three_distances(scene, sigma_mm=0.05):
+    return cases.distances_of(scene, [[0, 1], [2, 3], [4, 5]], sigma_mm)
+
+
+def test_a_track_that_is_wholly_wrong_is_left_out(noisy_scene):
+    ids = noisy_scene.observations.point_ids
+    a, b = int(ids[20]), int(ids[21])
+    swapped = {(view, a): b for view in range(4, 8)} | {(view, b): a for view in range(4, 8)}
+    found = run_alone(
+        noisy_scene,
+        rename_points(noisy_scene.observations, swapped),
+        distances=three_distances(noisy_scene),
+    )
+    assert max(abs(pull) for pull in pulls_of(found, noisy_scene.camera).values()) < 4.0
+    assert found.summary.rms_px < 0.12
+    assert found.summary.n_used < found.summary.n_observations or found.summary.notes
+
+
+def test_a_view_that_is_matched_wrongly_is_left_out(noisy_scene, rng):
+    ids = noisy_scene.observations.point_ids
+    mixed = rng.permutation(ids)
+    wrong = {(3, int(a)): int(b) for a, b in zip(ids, mixed, strict=True)}
+    found = run_alone(
+        noisy_scene,
+        rename_points(noisy_scene.observations, wrong),
+        distances=three_distances(noisy_scene),
+    )
+    assert max(abs(pull) for pull in pulls_of(found, noisy_scene.camera).values()) < 4.0
+    assert 3 not in found.problem.observations.view_ids
+    assert any("3" in note for note in found.summary.notes)
+
+
+def test_a_refocused_camera_is_named(rng):
+    camera = build_camera("mini").camera
+    moved = camera.parameters
+    moved = replace(moved, lens_to_array_mm=1.005 * moved.lens_to_array_mm)
+    other = replace(camera, parameters=moved)
+    seed = int(rng.integers(1 << 30))
+    first, second = (
+        make_scene(each, (400.0, 1500.0), 60, 8, np.random.default_rng(seed))
+        for each in (camera, other)
+    )
+    parts = []
+    for part, late in ((first.noisy(0.1, rng)[0], False), (second.noisy(0.1, rng)[0], True)):
+        names = part.view_ids[part.view_indices]
+        keep = (names >= 4) == late
+        parts.append(part.select(keep))
+    joined = Observations.from_arrays(
+        *(
+            np.concatenate([column(part) for part in parts])
+            for column in (
+                lambda o: o.view_ids[o.view_indices],
+                lambda o: o.point_ids[o.point_indices],
+                lambda o: o.centers_raw_px,
+                lambda o: o.points_raw_px,
+            )
+        )
+    )
+    found = run_alone(first, joined)
+    assert any("refocused" in word for word in found.summary.weak)
+    same = run_alone(first, first.noisy(0.1, rng)[0])
+    assert not any("refocused" in word for word in same.summary.weak)
+
+
+def test_a_distance_that_contradicts_the_others(noisy_scene):
+    good = three_distances(noisy_scene)
+    lengths = good.lengths_mm.copy()
+    lengths[0] *= 1.5
+    found = run(noisy_scene, distances=replace(good, lengths_mm=lengths))
+    assert max(abs(pull) for pull in pulls_of(found, noisy_scene.camera).values()) < 4.0
+    assert any("contradict" in note for note in found.summary.notes)
+    two = good.select(np.array([True, True, False]))
+    with pytest.raises(EstimationError, match="contradict each other"):
+        run(noisy_scene, distances=replace(two, lengths_mm=lengths[:2]))
+    # a little off: kept, and said
+    slightly = good.lengths_mm.copy()
+    slightly[0] *= 1.05
+    found = run(noisy_scene, distances=replace(good, lengths_mm=slightly))
+    assert any("agree badly" in word for word in found.summary.notes)
+    assert not run(noisy_scene, distances=good).summary.notes
+
+
+def test_a_position_that_does_not_fit(noisy_scene):
+    good = cases.positions_of(noisy_scene)
+    places = good.positions_world_mm.copy()
+    places[3] += 100.0
+    wrong = replace(good, positions_world_mm=places)
+    found = run(noisy_scene, positions=wrong)
+    assert any("views 3" in note for note in found.summary.notes)
+    error = found.state.positions_world_mm() - noisy_scene.truth.positions_world_mm()
+    assert np.abs(error).max() < 1.0
+    rng = np.random.default_rng(2)
+    with pytest.raises(EstimationError, match="positions do not fit"):
+        run(
+            noisy_scene,
+            positions=replace(good, positions_world_mm=rng.permutation(good.positions_world_mm)),
+        )
+
+
+def test_centers_that_are_not_those_of_the_points(noisy_scene):
+    observations = noisy_scene.observations
+    centers = observations.centers_raw_px.copy()
+    centers[5] += 60.0
+    one = replace(observations, centers_raw_px=centers)
+    found = run(cases.with_observations(noisy_scene, one))
+    assert any("outside the micro image" in note for note in found.summary.notes)
+    moved = replace(observations, centers_raw_px=observations.centers_raw_px + 40.0)
+    with pytest.raises(InputError, match="pitches from the center"):
+        run(cases.with_observations(noisy_scene, moved))
+    centers[5] = 3000.0
+    with pytest.raises(InputError, match="micro-image centers lie outside"):
+        run(cases.with_observations(noisy_scene, replace(one, centers_raw_px=centers)))
+
+
+def test_lens_types_come_from_the_grid(noisy_scene):
+    observations, grid = noisy_scene.observations, noisy_scene.camera.grid
+    bare = replace(observations, lens_types=np.zeros_like(observations.lens_types))
+    found = bare.with_types_of(grid)
+    np.testing.assert_array_equal(found.lens_types, observations.lens_types)
+    assert observations.with_types_of(grid) is observations
+    turned = replace(observations, lens_types=(observations.lens_types + 1) % 3)
+    with pytest.raises(InputError, match="lens types are not those"):
+        turned.with_types_of(grid)
+    other = build_camera("mini-keplerian").camera.grid
+    with pytest.raises(InputError, match="grid is not that"):
+        bare.with_types_of(other)
+
+
 def test_mixed_cameras(rng):
     scene = cases.small_scene("mini", rng)
     observations = scene.observations
@@ -481,7 +676,9 @@ def test_files(tmp_path, rng):
     )
     lines = paths["points.ply"].read_text().splitlines()
     assert lines[0] == "ply"
-    assert len(lines) == 8 + len(found.state.points_world_mm)
+    assert len(lines) == 9 + len(found.state.points_world_mm)
+    names = [int(line.split()[3]) for line in lines[9:]]
+    assert names == found.problem.observations.point_ids.tolist()
     summary = read_json(paths["summary.json"])
     assert summary["scale_source"] == "distances"
     assert summary["n_used"] == found.summary.n_used

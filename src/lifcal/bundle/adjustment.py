@@ -20,7 +20,12 @@ from lifcal.bundle.covariance import (
     describe_weakness,
     hold_uncertain,
 )
-from lifcal.bundle.degeneracy import check_count, check_enough, describe_geometry
+from lifcal.bundle.degeneracy import (
+    check_count,
+    check_enough,
+    describe_geometry,
+    describe_misfit,
+)
 from lifcal.bundle.focus import FocusTerm
 from lifcal.bundle.linear import Layout, count_parameters
 from lifcal.bundle.observations import Observations
@@ -30,7 +35,6 @@ from lifcal.bundle.solver import Iteration, SolverOptions, SolverSummary, solve
 from lifcal.bundle.start import Start, refit_depth
 from lifcal.bundle.summary import AdjustSummary, Stage, count_outliers, measure_residual_scale
 from lifcal.camera import (
-    BrownDistortion,
     MicroLensGrid,
     NoDistortion,
     PhysicalParameters,
@@ -44,8 +48,21 @@ _RAYLEIGH_MEDIAN = 1.1774
 _LEAST_NOISE = 1e-5
 """Exact observations would drown what else is known (distances, priors) in rounding."""
 
-_TERMS = (("k0",), ("p0", "p1"), ("k1",), ("k2",))
-"""Distortion terms in the order in which they are tried; a radial one needs the one before."""
+_TRIED = ("k1", "k2")
+"""Brown's terms that 'auto' tries, in this order; each needs the one before. k0, p0 and p1 are
+always estimated: left out although they are there, they move c and F by several sigmas."""
+_PRICE = 2.0
+"""By how much twice the cost must fall for a term (Akaike): that of chance is 1."""
+_REACH_PITCHES = 1.5
+_MANY_REJECTED = 0.2
+_MOST_STRAYS = 0.05
+"""Share of observations outside their micro images that may be mistakes of a detector."""
+_ROUGH = 1e-4
+"""Solves to a larger tolerance only have to come near."""
+_CONTRADICTION, _DOUBT = 0.1, 0.02
+"""Relative difference of lengths that no noise explains, and one that hardly any does."""
+_WRONG_SHARE = 0.5
+"""A view of which more than this part is rejected does not belong to the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +73,7 @@ class AdjustOptions:
     ----------
     loss : 'none', 'huber' or 'cauchy'
     distortion : str
-        'auto' (Brown's terms, each only if it pays), 'none', 'brown' or 'division'.
+        'auto' (Brown's k0, p0, p1, and k1, k2 if they pay), 'none', 'brown' or 'division'.
     fixed : mapping of str to float or None
         Intrinsics to hold, at a value or (None) at the start's.
     priors : mapping of str to Prior
@@ -193,7 +210,7 @@ def adjust(
         grid = grid_from_observations(observations, grid)
     check_inside(observations, grid.image_size)
     notes: list[str] = []
-    observations, state = _select(observations, start, notes)
+    observations, state = _select(observations, start, grid, notes)
     check_enough(observations)
     state = _mend_depth(observations, state, pixel_size_mm)
     distances = _known_points(distances, observations, notes)
@@ -201,8 +218,9 @@ def adjust(
     problem = _make_problem(observations, state, pixel_size_mm, options, distances, positions)
     if problem.scale_source is None:
         notes.append(
-            "no scale was given: F, c, alpha and the distortion are good, but lengths in the "
-            "scene, beta and B have no metric meaning. Give distances, markers or camera positions"
+            "no scale was given: F, c, alpha and the distortion do not need one, but lengths in "
+            "the scene, beta and B have no metric meaning. Give distances, markers or camera "
+            "positions"
         )
     try:
         check_count(Layout(problem))
@@ -216,12 +234,22 @@ def adjust(
         reasons = describe_geometry(problem.start, observations)
         if reasons:
             raise EstimationError(
-                f"{error}: {'; '.join(reasons)}", stage=error.stage, evidence=error.evidence
+                f"{'; '.join(reasons)} ({error})", stage=error.stage, evidence=error.evidence
             ) from error
         raise
     reasons = describe_geometry(stage.state, stage.problem.observations)
+    rejected = 1.0 - float(stage.problem.active_mask.mean())
+    if rejected > _MANY_REJECTED:
+        reasons.append(
+            f"{100.0 * rejected:.0f} % of the observations do not fit and are rejected: are points "
+            "matched wrongly, or is this more than one camera, or one that was refocused?"
+        )
     _check_worth(covariance, stage.state, reasons)
     weak = list(reasons)
+    weak += describe_misfit(stage.layout, stage.state, stage.noise)
+    notes += run.notes
+    if not run.last.converged:
+        weak.append(f"the adjustment did not settle: {run.last.reason}")
     metric = stage.problem.scale_source is not None
     weak += describe_weakness(covariance, stage.state, pixel_size_mm, metric=metric)
     notes += _check_known_optics(run, stage)
@@ -343,19 +371,44 @@ def grid_from_observations(
 def check_inside(observations: Observations, image_size: tuple[int, int]) -> None:
     """Raise InputError where observations lie outside the image."""
     width, height = image_size
-    x, y = observations.points_raw_px.T
-    margin = 2.0  # what is measured at the rim may come out a little beyond it
-    outside = (x < -margin) | (y < -margin) | (x > width - 1 + margin) | (y > height - 1 + margin)
-    if outside.any():
-        i = int(np.argmax(outside))
+    for what, places, margin in (
+        # what is measured at the rim may come out a little beyond it
+        ("observations", observations.points_raw_px, 2.0),
+        ("micro-image centers", observations.centers_raw_px, 0.1 * max(width, height)),
+    ):
+        x, y = places.T
+        outside = (x < -margin) | (y < -margin)
+        outside |= (x > width - 1 + margin) | (y > height - 1 + margin)
+        if outside.any():
+            i = int(np.argmax(outside))
+            raise InputError(
+                f"{int(outside.sum())} of {len(x)} {what} lie outside the image of {width} x "
+                f"{height} px, the first at ({x[i]:g}, {y[i]:g}): of another camera or size?"
+            )
+
+
+def _find_strays(observations: Observations, pitch_px: float) -> BoolArray:
+    """Tell which observations are nowhere near the micro image that they are said to be in.
+
+    Raises
+    ------
+    InputError
+        If there are many: then the centers are not those of these micro images.
+    """
+    offsets = observations.points_raw_px - observations.centers_raw_px
+    far = np.hypot(offsets[:, 0], offsets[:, 1]) > _REACH_PITCHES * pitch_px
+    if far.mean() > _MOST_STRAYS:
+        i = int(np.argmax(far))
         raise InputError(
-            f"{int(outside.sum())} of {len(x)} observations lie outside the image of {width} x "
-            f"{height} px, the first at ({x[i]:g}, {y[i]:g}): of another camera or size?"
+            f"{int(far.sum())} of {len(far)} observations lie more than {_REACH_PITCHES:g} pitches "
+            f"from the center of their micro image, the first at {observations.points_raw_px[i]} "
+            f"with its center at {observations.centers_raw_px[i]}: are the centers right?"
         )
+    return np.asarray(far)
 
 
 def _select(
-    observations: Observations, start: Start | BundleState, notes: list[str]
+    observations: Observations, start: Start | BundleState, grid: MicroLensGrid, notes: list[str]
 ) -> tuple[Observations, BundleState]:
     """Keep the views and points that have a place, in front of their cameras."""
     if isinstance(start, BundleState):
@@ -390,7 +443,13 @@ def _select(
         notes.append(
             f"{int(behind.sum())} points lie behind a camera at the start and were left out"
         )
-    keep = np.repeat(good, np.diff(offsets))
+    strays = _find_strays(observations, grid.pitch_px)
+    if strays.any():
+        notes.append(
+            f"{int(strays.sum())} observations lie outside the micro image that they are said to "
+            "be in: left out"
+        )
+    keep = np.repeat(good, np.diff(offsets)) & ~strays
     # A point needs two micro images, wherever.
     counts = np.bincount(observations.point_indices[keep], minlength=len(observations.point_ids))
     keep &= counts[observations.point_indices] >= 2
@@ -398,6 +457,21 @@ def _select(
         raise EstimationError(
             "no point has a place in front of the cameras that see it", stage="bundle"
         )
+    lost = np.setdiff1d(
+        observations.point_ids, observations.point_ids[observations.point_indices[keep]]
+    )
+    if len(lost):
+        notes.append(
+            f"{len(lost)} of {len(observations.point_ids)} points have no place, because they are "
+            f"seen in too few micro images or do not fit: {_list_ids(lost.tolist())}"
+        )
+    return _restrict(observations, state, keep)
+
+
+def _restrict(
+    observations: Observations, state: BundleState, keep: BoolArray
+) -> tuple[Observations, BundleState]:
+    """Leave observations out, and the views and points that are left with none."""
     if keep.all():
         return observations, state
     chosen = observations.select(keep)
@@ -436,7 +510,7 @@ def _known_points(
     """Leave out distances between points that are not there."""
     if distances is None:
         return None
-    there = np.isin(distances.point_ids, observations.point_ids).all(axis=1)
+    there = distances.are_between(observations.point_ids)
     if not there.any():
         raise InputError(
             "none of the distances is between points that are observed in registered views"
@@ -444,12 +518,7 @@ def _known_points(
     if there.all():
         return distances
     notes.append(f"{int((~there).sum())} distances are to points that are not used: left out")
-    return replace(
-        distances,
-        point_ids=distances.point_ids[there],
-        lengths_mm=distances.lengths_mm[there],
-        sigmas_mm=distances.sigmas_mm[there],
-    )
+    return distances.select(there)
 
 
 def _make_problem(
@@ -469,9 +538,7 @@ def _make_problem(
     fixed = dict(options.fixed)
     priors = dict(options.priors)
     if options.distortion == "auto":
-        fixed.update(
-            {name: None for terms in _TERMS for name in terms if name not in options.priors}
-        )
+        fixed.update({name: None for name in _TRIED if name not in options.priors})
     if isinstance(options.focus_strength, Prior):
         strength = options.focus_strength.value
         if options.focus is not None:
@@ -601,14 +668,17 @@ class _Run:
         self.options = options
         self.on_iteration = on_iteration
         self.stages: list[Stage] = []
+        self.notes: list[str] = []
         self.last: SolverSummary
 
     def solve_once(
         self, name: str, problem: Problem, layout: Layout, noise: float, tolerance: float = 1e-8
     ) -> BundleState:
         """Solve and record."""
+        # Cauchy's loss lets go of what is matched wrongly; Huber's is pulled by it.
+        rough = tolerance > _ROUGH and self.options.loss == "huber"
         options = SolverOptions(
-            loss=self.options.loss,
+            loss="cauchy" if rough else self.options.loss,
             noise=noise,
             max_iterations=self.options.max_iterations,
             cost_tolerance=tolerance,
@@ -640,9 +710,100 @@ class _Run:
             return self.settle("adjustment", problem)
         loose = replace(problem, distances=None, positions=None)
         stage = self.settle("shape", loose, last=False)
-        state = _scale_state(stage.state, problem.observations, distances, positions)
-        problem = replace(problem, start=state, active=stage.problem.active)
+        observations = stage.problem.observations
+        if distances is not None:
+            distances = self.agreeing_distances(stage.state, observations, distances)
+        if positions is not None:
+            positions = self.agreeing_positions(stage.state, observations, positions)
+        state = _scale_state(stage.state, observations, distances, positions)
+        problem = replace(stage.problem, start=state, distances=distances, positions=positions)
         return self.settle("adjustment", problem, stage.noise)
+
+    def agreeing_distances(
+        self, state: BundleState, observations: Observations, distances: Distances
+    ) -> Distances:
+        """Leave out distances that contradict the others, far beyond their sigmas.
+
+        Raises
+        ------
+        EstimationError
+            If there is no majority.
+        """
+        distances = distances.select(distances.are_between(observations.point_ids))
+        places = find_ids(distances.point_ids.ravel(), observations.point_ids, "point")
+        ends = state.points_world_mm[places].reshape(-1, 2, 3)
+        scale = distances.lengths_mm / np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+        noise = 10.0 * distances.sigmas_mm / distances.lengths_mm
+
+        def compare(limit: float) -> BoolArray:
+            """Tell which distances agree with the one that most agree with."""
+            apart = np.abs(scale[:, None] / scale - 1.0)
+            agree = apart <= np.maximum(limit, np.maximum(noise[:, None], noise))
+            return np.asarray(agree[np.argmax(agree.sum(axis=1))])
+
+        def name(good: BoolArray) -> str:
+            first, second = distances.point_ids[~good][0].tolist()
+            given = float(distances.lengths_mm[~good][0])
+            found = given * float(np.median(scale[good]) / scale[~good][0])
+            return (
+                f"the distance between points {first} and {second} is {found:.4g} mm by the "
+                f"others, not {given:g} mm"
+            )
+
+        good = compare(_CONTRADICTION)
+        if good.sum() <= len(good) / 2.0:
+            raise EstimationError(
+                f"the known distances contradict each other: {name(good)}. Check them, their "
+                "units, and whether points are matched rightly",
+                stage="scale",
+            )
+        if not good.all():
+            self.notes.append(
+                f"{int((~good).sum())} of {len(good)} distances contradict the others and are left "
+                f"out: {name(good)}"
+            )
+        elif not (sure := compare(_DOUBT)).all():
+            self.notes.append(f"the known distances agree badly: {name(sure)}")
+        return distances.select(good)
+
+    def agreeing_positions(
+        self, state: BundleState, observations: Observations, positions: CameraPositions
+    ) -> CameraPositions:
+        """Leave out known positions that are far from where the images put the camera.
+
+        Raises
+        ------
+        EstimationError
+            If those are more than a third.
+        """
+        positions = positions.select(np.isin(positions.view_ids, observations.view_ids))
+        kept = positions
+        while True:
+            places = find_ids(kept.view_ids, observations.view_ids, "view")
+            aligned = _scale_state(state, observations, None, kept)
+            off = np.linalg.norm(
+                aligned.positions_world_mm()[places] - kept.positions_world_mm, axis=1
+            )
+            spread = kept.positions_world_mm - kept.positions_world_mm.mean(axis=0)
+            size = float(np.sqrt(np.mean(np.sum(spread**2, axis=1))))
+            worst = int(np.argmax(off / np.maximum(10.0 * kept.sigmas_mm, _CONTRADICTION * size)))
+            if off[worst] <= max(10.0 * float(kept.sigmas_mm[worst]), _CONTRADICTION * size):
+                break
+            if len(kept.view_ids) - 1 < max(3, 2 * len(positions.view_ids) // 3):
+                raise EstimationError(
+                    f"the known camera positions do not fit the views: that of view "
+                    f"{kept.view_ids[worst]} is off by {off[worst]:.3g} mm, and others too. Check "
+                    "units, axes and which view is which",
+                    stage="scale",
+                )
+            kept = kept.select(np.arange(len(kept.view_ids)) != worst)
+        if len(kept.view_ids) < len(positions.view_ids):
+            gone = np.setdiff1d(positions.view_ids, kept.view_ids)
+            self.notes.append(
+                f"{len(gone)} known camera positions do not fit and are left out: views "
+                f"{_list_ids(gone.tolist())}"
+            )
+        return kept
 
     def settle(
         self, name: str, problem: Problem, noise: float | None = None, *, last: bool = True
@@ -653,25 +814,36 @@ class _Run:
         """
         layout = Layout(problem)
         state = problem.start
-        end = 1e-8 if last else 1e-4
+        end = 1e-8 if last else _ROUGH
         tolerance = end
         if noise is None:
-            # Far from the solution: the median, and the first solve only has to come near.
+            # Far from the solution: the median; the first solve only has to come near, and what is
+            # matched wrongly must not bend the lens.
             noise, tolerance = _estimate_noise(layout, state, "huber"), 1e-3
+            lens = tuple(state.distortion.parameter_names())
+            held = tuple(name for name in lens if name not in problem.fixed)
+            layout = Layout(replace(problem, fixed=(*problem.fixed, *held)))
         for _ in range(8):
-            state = self.solve_once(name, problem, layout, noise, tolerance)
+            state = self.solve_once(name, layout.problem, layout, noise, tolerance)
             rough, tolerance = tolerance > end, end
             lengths = layout.whitened_lengths(layout.compute_residuals(state))
             found = _estimate_noise(layout, state, self.options.loss)
             active = problem.active_mask
             if self.options.reject_sigmas is not None:
                 active = lengths <= self.options.reject_sigmas * found
-                active = _keep_points(layout, active)
+            wrong = np.zeros_like(active)
+            if rough:
+                active = _keep_points(layout, active)  # they may still find their places
+            else:
+                wrong = self.find_wrong(problem, active)
             changed = int((active != problem.active_mask).sum())
             settled = abs(found - noise) < 0.02 * noise and changed < 1e-3 * len(active) + 1
-            settled = (settled or not last) and not rough
+            settled = (settled or not last) and not rough and not wrong.any()
             noise = found
             problem = replace(problem, start=state, active=read_only(active))
+            if wrong.any():
+                problem = _leave_out(problem, wrong)
+                state = problem.start
             if settled:
                 break
             layout = Layout(problem)
@@ -679,6 +851,54 @@ class _Run:
             layout = Layout(problem)
         loss = SolverOptions(loss=self.options.loss, noise=noise).make_loss()
         return _Stage(state, problem, layout, noise, layout.compute_cost(state, loss))
+
+    def find_wrong(self, problem: Problem, active: BoolArray) -> BoolArray:
+        """Tell which observations are of views or points that do not fit at all, and note these."""
+        observations = problem.observations
+        views, points = observations.view_indices, observations.point_indices
+        good = np.bincount(views[active], minlength=len(observations.view_ids))
+        of_view = good / np.bincount(views, minlength=len(good)) < 1.0 - _WRONG_SHARE
+        wrong = of_view[views]
+        if wrong.any():
+            self.notes.append(
+                f"{int(of_view.sum())} of {len(of_view)} views do not fit the others and are left "
+                f"out: {_list_ids(observations.view_ids[of_view].tolist())}. Are their points "
+                "matched wrongly, or is another camera among them?"
+            )
+        if of_view.sum() > 0.5 * len(of_view):
+            raise EstimationError(
+                "most views do not fit one camera and one scene: are points matched wrongly, or is "
+                "this more than one camera, or one that was refocused in between?",
+                stage="bundle",
+            )
+        left = np.bincount(points[active & ~wrong], minlength=len(observations.point_ids))
+        of_point = (left < 2) & (np.bincount(points[~wrong], minlength=len(left)) > 0)
+        if of_point.any():
+            self.notes.append(
+                f"{int(of_point.sum())} of {len(of_point)} points do not fit in any view and are "
+                f"left out: {_list_ids(observations.point_ids[of_point].tolist())}"
+            )
+        return np.asarray(wrong | of_point[points])
+
+
+def _leave_out(problem: Problem, wrong: BoolArray) -> Problem:
+    """Return the problem without some observations, and with what is known of the rest."""
+    observations, state = _restrict(problem.observations, problem.start, ~wrong)
+    check_enough(observations)
+    distances, positions = problem.distances, problem.positions
+    if distances is not None:
+        there = distances.are_between(observations.point_ids)
+        distances = distances.select(there)
+    if positions is not None:
+        positions = positions.select(np.isin(positions.view_ids, observations.view_ids))
+    return replace(
+        problem,
+        observations=observations,
+        start=state,
+        distances=distances,
+        positions=positions,
+        active=read_only(problem.active_mask[~wrong]),
+    )
 
 
 def _keep_points(layout: Layout, active: BoolArray) -> BoolArray:
@@ -727,34 +947,21 @@ def _inflation(stage: _Stage, options: AdjustOptions, residuals: FloatArray) -> 
 
 
 def _choose_terms(run: _Run, stage: _Stage) -> _Stage:
-    """Free Brown's terms one after the other, each if it lowers the cost by more than it costs.
-
-    A term pays if it lowers the Bayesian information criterion: twice the fall of the cost exceeds
-    ln(number of equations) for each coefficient.
-    """
-    assert isinstance(stage.state.distortion, BrownDistortion)
-    price = float(np.log(2 * max(int(stage.problem.active_mask.sum()), 1)))
-    stopped = False
-    for terms in _TERMS:
-        radial = terms[0].startswith("k")
-        if any(name in run.options.fixed for name in terms) or (radial and stopped):
+    """Free further radial terms, each if it lowers the cost by more than chance would."""
+    chosen = stage
+    for name in _TRIED:
+        if name in run.options.fixed or name in run.options.priors:
             continue
-        fixed = tuple(name for name in stage.problem.fixed if name not in terms)
-        problem = replace(stage.problem, fixed=fixed, start=stage.state)
+        fixed = tuple(other for other in chosen.problem.fixed if other != name)
+        problem = replace(chosen.problem, fixed=fixed, start=chosen.state)
         layout = Layout(problem)
-        state = run.solve_once(f"with {', '.join(terms)}", problem, layout, stage.noise)
-        if 2.0 * (stage.cost - run.last.final_cost) > price * len(terms):
-            stage = _Stage(state, problem, layout, stage.noise, run.last.final_cost)
-        elif radial:
-            stopped = True
-    problem = replace(stage.problem, start=stage.state)
-    if not stage.state.distortion.parameters.any():
-        # none pays: the model without distortion
-        plain = replace(stage.state, distortion=NoDistortion())
-        names = BrownDistortion.parameter_names()
-        fixed = tuple(name for name in problem.fixed if name not in names)
-        problem = replace(problem, start=plain, fixed=fixed)
-    return run.settle("last", problem, stage.noise)
+        state = run.solve_once(f"with {name}", problem, layout, chosen.noise)
+        if 2.0 * (chosen.cost - run.last.final_cost) <= _PRICE:
+            break
+        chosen = _Stage(state, problem, layout, chosen.noise, run.last.final_cost)
+    if chosen is stage:
+        return stage
+    return run.settle("last", replace(chosen.problem, start=chosen.state), chosen.noise)
 
 
 def _check_worth(covariance: Covariance, state: BundleState, reasons: list[str]) -> None:
@@ -762,7 +969,10 @@ def _check_worth(covariance: Covariance, state: BundleState, reasons: list[str])
     sigmas = covariance.sigmas()
     relative = sigmas["F"] / state.array.focal_px
     if relative > 0.1:
-        why = "; ".join(reasons) or "record more views, turned and from other distances"
+        why = "; ".join(reasons) or (
+            "record more views, turned and from other distances, or check that points are matched "
+            "rightly"
+        )
         raise EstimationError(
             f"the observations do not determine the camera: F is known to {100 * relative:.0f} % "
             f"only: {why}",

@@ -5,14 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from lifcal.arrays import FloatArray
-from lifcal.bundle.linear import Layout, count_parameters
+from lifcal.bundle.linear import Layout, count_parameters, pose_jacobians
 from lifcal.bundle.observations import Observations
 from lifcal.bundle.problem import BundleState
+from lifcal.bundle.start import fit_virtual_points
 from lifcal.errors import EstimationError
 
 _FLAT = 0.01
 _STANDING = 0.01
 _ONE_DEPTH = 0.03
+_HEAVY = 1.5
+"""Root mean square of residuals over their noise: what Huber's loss and a few outliers leave."""
+_OWN_CAMERA, _OWN_SHARE = 50.0, 0.04
+"""By how much a view's squares must fall with intrinsics of its own to be another camera's: in the
+noise' variance (chance: 5), and as part of them (systematic errors of real recordings: 0.02)."""
 
 
 def check_enough(observations: Observations) -> None:
@@ -71,10 +77,18 @@ def describe_geometry(state: BundleState, observations: Observations) -> list[st
         )
     low, high = np.percentile(depth, [2.0, 98.0])
     if high - low < _ONE_DEPTH * middle:
-        found.append(
-            f"all points are at one depth (within {100.0 * (high - low) / middle:.2g} %), so alpha "
-            "and beta are not told apart: show nearer and farther points, or move to and fro"
-        )
+        if _has_depths(observations):
+            found.append(
+                "no rigid scene fits the views, although points are at several depths: the camera "
+                "only turned on the spot (move it, by a tenth of the distance or more), or points "
+                "are matched wrongly, or this is more than one camera"
+            )
+        else:
+            found.append(
+                f"all points are at one depth (within {100.0 * (high - low) / middle:.2g} %), so "
+                "alpha and beta are not told apart: show nearer and farther points, or move to and "
+                "fro"
+            )
     if _flatness(state.points_world_mm) < _FLAT:
         found.append(
             "the scene is flat: the calibration rests on views from different angles and distances"
@@ -82,7 +96,81 @@ def describe_geometry(state: BundleState, observations: Observations) -> list[st
     return found
 
 
+def _has_depths(observations: Observations) -> bool:
+    """Tell whether virtual depths, as micro images show them, differ by more than their noise."""
+    found = fit_virtual_points(observations)
+    inverse, sigma = found.scaled[:, 2], found.sigma_inverse
+    sure = np.isfinite(inverse) & (sigma < 0.01 * np.abs(inverse))
+    if sure.sum() < 10:
+        return False
+    low, high = np.percentile(inverse[sure], [2.0, 98.0])
+    noise = 5.0 * float(np.median(sigma[sure]))
+    return bool(high - low > _ONE_DEPTH * abs(low + high) / 2.0 + noise)
+
+
+def describe_misfit(layout: Layout, state: BundleState, noise: float) -> list[str]:
+    """Return what residuals say against one camera and noise alone.
+
+    Each view is asked which intrinsics it would have with its pose free and all points held. With
+    one camera the answers differ by noise.
+    """
+    residuals = layout.compute_residuals(state)
+    lengths = layout.whitened_lengths(residuals)
+    used = layout.active
+    found = []
+    ratio = float(np.sqrt(np.mean(lengths[used] ** 2) / 2.0)) / noise
+    if ratio > _HEAVY:
+        found.append(
+            f"residuals are {ratio:.1f} times as large as their noise: not all of them are noise"
+        )
+    gains, squares = _fit_each_view(layout, state, residuals, noise)
+    odd = (gains > _OWN_CAMERA) & (gains > _OWN_SHARE * squares)
+    if odd.any():
+        names = layout.problem.observations.view_ids[odd].tolist()
+        words = ", ".join(map(str, names[:10])) + (", ..." if len(names) > 10 else "")
+        found.append(
+            f"{len(names)} of {len(odd)} views fit a camera of their own much better than that of "
+            f"all: {words}. Was it refocused in between, or is this more than one camera? Then the "
+            "result is wrong"
+        )
+    return found
+
+
+def _fit_each_view(
+    layout: Layout, state: BundleState, residuals: FloatArray, noise: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return for each view by how much intrinsics of its own would lower its squares, and these.
+
+    In units of the noise' variance. Its pose is free, points are held.
+    """
+    observations = layout.problem.observations
+    rows = layout.compute_rows(state)
+    views, points = observations.view_indices, observations.point_indices
+    x_cam = (
+        np.einsum("nij,nj->ni", state.rotations[views], state.points_world_mm[points])
+        + state.translations_mm[views]
+    )
+    design = np.concatenate([rows[:, :, 3:8], rows[:, :, :3] @ pose_jacobians(x_cam)], axis=2)
+    w = layout.whitening / noise
+    first = w[:, :1] * design[:, 0] + w[:, 1:2] * design[:, 1]
+    second = w[:, 2:] * design[:, 1]
+    r_first = w[:, 0] * residuals[:, 0] + w[:, 1] * residuals[:, 1]
+    r_second = w[:, 2] * residuals[:, 1]
+    gains = np.zeros(len(observations.view_ids))
+    squares = np.zeros(len(gains))
+    for view in range(len(gains)):
+        mine = layout.active & (views == view)
+        if not mine.any():
+            continue
+        a = np.concatenate([first[mine], second[mine]])
+        r = np.concatenate([r_first[mine], r_second[mine]])
+        basis, _ = np.linalg.qr(a / np.maximum(np.linalg.norm(a, axis=0), 1e-300))
+        gains[view] = float(np.sum((basis.T @ r) ** 2))
+        squares[view] = float(r @ r)
+    return gains, squares
+
+
 def _flatness(points: FloatArray) -> float:
     """Return the smallest extent over the middle one."""
-    extent = np.linalg.svd(points - np.median(points, axis=0), compute_uv=False)
+    extent = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
     return float(extent[2] / extent[1]) if extent[1] > 0.0 else 0.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lifcal.arrays import FloatArray
+from lifcal.arrays import FloatArray, IntArray
 from lifcal.bundle.adjustment import Adjustment
 from lifcal.camera import write_camera
 from lifcal.files import write_json, write_text
@@ -25,6 +25,7 @@ def write_adjustment(folder: str | Path, adjustment: Adjustment) -> dict[str, Pa
     folder = Path(folder)
     paths = {name: folder / name for name in FILES}
     summary = adjustment.summary
+    content = summary_to_dict(adjustment)
     write_camera(
         paths["camera.json"],
         adjustment.camera,
@@ -40,13 +41,13 @@ def write_adjustment(folder: str | Path, adjustment: Adjustment) -> dict[str, Pa
     observations = adjustment.problem.observations
     poses = tuple(pose.inverse() for pose in adjustment.cam_from_world)
     write_tum(paths["poses.txt"], Trajectory(observations.view_ids.astype(np.float64), poses))
-    write_points(paths["points.ply"], adjustment.state.points_world_mm)
-    write_json(paths["summary.json"], summary_to_dict(adjustment))
+    write_points(paths["points.ply"], adjustment.state.points_world_mm, observations.point_ids)
+    write_json(paths["summary.json"], content)
     return paths
 
 
-def write_points(path: Path, points_world_mm: FloatArray) -> None:
-    """Write points as PLY text, in metres."""
+def write_points(path: Path, points_world_mm: FloatArray, point_ids: IntArray) -> None:
+    """Write points as PLY text, in metres, with what the observations call them."""
     header = [
         "ply",
         "format ascii 1.0",
@@ -55,9 +56,15 @@ def write_points(path: Path, points_world_mm: FloatArray) -> None:
         "property double x",
         "property double y",
         "property double z",
+        "property double point",
         "end_header",
     ]
-    rows = [f"{x:.9f} {y:.9f} {z:.9f}" for x, y, z in (points_world_mm / 1000.0).tolist()]
+    rows = [
+        f"{x:.9f} {y:.9f} {z:.9f} {name}"
+        for (x, y, z), name in zip(
+            (points_world_mm / 1000.0).tolist(), point_ids.tolist(), strict=True
+        )
+    ]
     write_text(path, "\n".join([*header, *rows]) + "\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import BoolArray, FloatArray, IntArray, check_array, read_only
+from lifcal.camera.grid import MicroLensGrid
 from lifcal.errors import DataError, InputError
 from lifcal.files import read_bytes, write_text
 
@@ -20,6 +21,10 @@ REQUIRED_COLUMNS = ("view", "point", "center_x", "center_y", "x", "y")
 OPTIONAL_COLUMNS = ("lens_type", "sigma")
 
 _MAX_PX = 1e6
+_LARGEST_ID = 2**53
+_SAME_CENTER = 0.1
+"""Pitches by which a center may be off its grid's."""
+_WRONG_TYPES = 0.05
 _MAX_TYPES = 3
 
 
@@ -108,16 +113,17 @@ class Observations:
         if types.min() < 0 or types.max() >= _MAX_TYPES:
             bad_type = types.min() if types.min() < 0 else types.max()
             raise InputError(f"lens_type has {bad_type}, needs 0, 1 or 2")
-        order = np.lexsort(
-            (centers[:, 0], centers[:, 1], view_names, point_names)  # last key first
-        )
+        # a micro image is the same if its center is, to a hundredth of a pixel
+        lens = np.rint(100.0 * centers)
+        order = np.lexsort((lens[:, 0], lens[:, 1], view_names, point_names))  # last key first
+        lens = lens[order]
         centers, measured, types = centers[order], measured[order], types[order]
         view_ids, view_indices = np.unique(view_names[order], return_inverse=True)
         point_ids, point_indices = np.unique(point_names[order], return_inverse=True)
         twice = (
             (np.diff(point_indices) == 0)
             & (np.diff(view_indices) == 0)
-            & (np.diff(centers, axis=0) == 0.0).all(axis=1)
+            & (np.diff(lens, axis=0) == 0.0).all(axis=1)
         )
         if twice.any():
             i = int(np.argmax(twice))
@@ -178,6 +184,33 @@ class Observations:
             read_only(self.view_indices[first]),
             read_only(np.append(first, len(self))),
         )
+
+    def with_types_of(self, grid: MicroLensGrid) -> Observations:
+        """Return the observations with the lens types of a grid, where they had none (all 0).
+
+        Raises
+        ------
+        InputError
+            If the centers are not the grid's, or types were given and are not.
+        """
+        table, index = self.centers
+        lenses = grid.nearest(table)
+        middle = float(np.median(np.linalg.norm(grid.centers_raw_px[lenses] - table, axis=1)))
+        if middle > _SAME_CENTER * grid.pitch_px:
+            raise InputError(
+                f"the micro-image centers are {middle:.2g} px from those of the grid (median): the "
+                "grid is not that of these observations"
+            )
+        types = grid.lens_types[lenses][index]
+        if self.lens_types.any():
+            wrong = float(np.mean(types != self.lens_types))
+            if grid.n_types > 1 and wrong > _WRONG_TYPES:
+                raise InputError(
+                    f"{100.0 * wrong:.0f} % of the lens types are not those of the grid: are its "
+                    "types in another order?"
+                )
+            return self
+        return replace(self, lens_types=read_only(types.astype(np.int64)))
 
     def select(self, keep: BoolArray) -> Observations:
         """Return the observations where `keep` is True, with views and points numbered anew."""
@@ -254,10 +287,14 @@ def read_observations(path: str | Path) -> Observations:
     values = dict(zip(columns, table.T, strict=True))
     for name in ("view", "point", "lens_type"):
         column = values.get(name)
-        if column is not None and not (np.isfinite(column) & (column == np.rint(column))).all():
-            bad = ~(np.isfinite(column) & (column == np.rint(column)))
+        if column is None:
+            continue
+        bad = ~((np.abs(column) <= _LARGEST_ID) & (column == np.rint(column)))
+        if bad.any():
             row = int(np.argmax(bad))
-            raise DataError(f"{path}: row {row + 1}: {name} is {column[row]:g}, needs an integer")
+            raise DataError(
+                f"{path}: row {row + 1}: {name} is {column[row]:g}, needs an integer below 2^53"
+            )
     types = values.get("lens_type")
     try:
         return Observations.from_arrays(

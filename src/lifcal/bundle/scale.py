@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from lifcal.arrays import FloatArray, IntArray, check_array, read_only
+from lifcal.arrays import BoolArray, FloatArray, IntArray, check_array, read_only
 from lifcal.errors import DataError, InputError
 from lifcal.files import read_bytes
+
+_LEAST_SIGMA = 1e-7
+"""Of a length: less would drown all else in rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,13 @@ class Distances:
                     f"{name} between points {ids[i, 0]} and {ids[i, 1]} is {values[i]:g} mm, needs "
                     "a positive number"
                 )
+        tiny = sigmas < _LEAST_SIGMA * lengths
+        if tiny.any():
+            i = int(np.argmax(tiny))
+            raise InputError(
+                f"sigma of the distance between points {ids[i, 0]} and {ids[i, 1]} is "
+                f"{sigmas[i]:g} mm, less than {_LEAST_SIGMA:g} of it: nobody measures so well"
+            )
         if (ids[:, 0] == ids[:, 1]).any():
             i = int(np.argmax(ids[:, 0] == ids[:, 1]))
             raise InputError(f"a distance from point {ids[i, 0]} to itself")
@@ -70,6 +80,27 @@ class Distances:
         sides = np.stack([corners, np.roll(corners, -1, axis=1)], axis=2).reshape(-1, 2)
         return cls(
             sides, np.full(len(sides), side_mm), np.full(len(sides), sigma_mm), source="markers"
+        )
+
+    def are_between(self, point_ids: IntArray) -> BoolArray:
+        """Tell which distances have both their points among these."""
+        return np.asarray(np.isin(self.point_ids, point_ids).all(axis=1))
+
+    def select(self, keep: BoolArray) -> Distances:
+        """Return some of the distances.
+
+        Raises
+        ------
+        InputError
+            If none is left.
+        """
+        if not keep.any():
+            raise InputError("none of the distances is between points that fit the images")
+        return replace(
+            self,
+            point_ids=self.point_ids[keep],
+            lengths_mm=self.lengths_mm[keep],
+            sigmas_mm=self.sigmas_mm[keep],
         )
 
 
@@ -110,6 +141,12 @@ class CameraPositions:
         object.__setattr__(self, "view_ids", read_only(ids.astype(np.int64)))
         object.__setattr__(self, "positions_world_mm", read_only(places.copy()))
         object.__setattr__(self, "sigmas_mm", read_only(sigmas.copy()))
+
+    def select(self, keep: BoolArray) -> CameraPositions:
+        """Return some of the positions."""
+        return CameraPositions(
+            self.view_ids[keep], self.positions_world_mm[keep], self.sigmas_mm[keep]
+        )
 
 
 def read_distances(path: str | Path) -> Distances:

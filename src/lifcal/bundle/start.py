@@ -25,6 +25,9 @@ from lifcal.geometry import RigidTransform
 _MIN_COMMON = 5
 """Points that a view must share with those already placed."""
 
+_ODD_FACTOR, _ODD_ERROR = 4.0, 0.02
+"""Times the others' disagreement, and part of the depth, beyond which a view is not of them."""
+
 _RAYLEIGH_MEDIAN = 1.1774
 """Median length of a residual of two normal coordinates, in standard deviations."""
 
@@ -417,11 +420,38 @@ def _register(
     rng: np.random.Generator,
     distortion: Distortion = NoDistortion(),  # noqa: B008 (frozen)
 ) -> tuple[Start, float]:
-    """Join views one by one; also return the median disagreement, as a part of the depth."""
+    """Join views one by one; also return the median disagreement, as a part of the depth.
+
+    Views that disagree much more than the others are left out, and the others joined anew.
+    """
     n_views, n_points = len(observations.view_ids), len(observations.point_ids)
     cam = _cam_points(fitted, array)
     finite = np.isfinite(cam).all(axis=1)
-    pairs_of = [np.flatnonzero((fitted.view_indices == v) & finite) for v in range(n_views)]
+    left_out = np.zeros(n_views, np.bool_)
+    for _ in range(3):
+        use = finite & ~left_out[fitted.view_indices]
+        pairs_of = [np.flatnonzero((fitted.view_indices == v) & use) for v in range(n_views)]
+        rotations, shifts, registered, errors = _join(fitted, cam, pairs_of, n_points, rng)
+        known = errors[np.isfinite(errors)]
+        middle = float(np.median(known)) if len(known) else np.inf
+        odd = np.isfinite(errors) & (errors > _ODD_FACTOR * middle + _ODD_ERROR)
+        if not odd.any() or odd.sum() > 0.4 * registered.sum():
+            break
+        left_out |= odd
+    points, placed = _place_points(fitted, cam, rotations, shifts, registered, n_points)
+    state = BundleState(array, distortion, rotations, shifts, points)
+    return Start(state, read_only(registered), read_only(placed)), middle
+
+
+def _join(
+    fitted: VirtualPoints,
+    cam: FloatArray,
+    pairs_of: list[IntArray],
+    n_points: int,
+    rng: np.random.Generator,
+) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray]:
+    """Return rotation and shift of each view, which have one, and their disagreement (or NaN)."""
+    n_views = len(pairs_of)
     rotations = np.tile(np.eye(3), (n_views, 1, 1))
     shifts = np.zeros((n_views, 3))
     registered = np.zeros(n_views, np.bool_)
@@ -441,7 +471,7 @@ def _register(
         weights[ids] += trust[pairs]
 
     place(int(np.argmax(_connections(pairs_of, fitted, n_points))))
-    errors = []
+    errors = np.full(n_views, np.nan)
     tried: set[int] = set()
     while True:
         known = weights > 0.0
@@ -461,16 +491,38 @@ def _register(
         if found is None:
             tried.add(view)
             continue
-        rotations[view], shifts[view], error = found
-        errors.append(error)
+        rotations[view], shifts[view], errors[view] = found
         place(view)
         tried.clear()  # what failed before may have more in common now
-    placed = weights > 0.0
-    points = np.where(placed[:, None], sums / np.where(placed, weights, 1.0)[:, None], 0.0)
-    state = BundleState(array, distortion, rotations, shifts, points)
-    return Start(state, read_only(registered), read_only(placed)), float(
-        np.median(errors) if errors else np.inf
-    )
+    return rotations, shifts, registered, errors
+
+
+def _place_points(
+    fitted: VirtualPoints,
+    cam: FloatArray,
+    rotations: FloatArray,
+    shifts: FloatArray,
+    registered: BoolArray,
+    n_points: int,
+) -> tuple[FloatArray, BoolArray]:
+    """Return each point where most of its views put it, and which points have a place."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sigma = fitted.sigma_inverse * cam[:, 2] ** 2 / fitted.scaled[:, 2] ** 2
+    use = registered[fitted.view_indices] & np.isfinite(cam).all(axis=1) & (sigma > 0.0)
+    ids, views, depth = fitted.point_indices[use], fitted.view_indices[use], cam[use, 2]
+    world = np.einsum("pji,pj->pi", rotations[views], cam[use] - shifts[views])
+    trust = 1.0 / sigma[use] ** 2
+    weights = trust.copy()
+    points = np.zeros((n_points, 3))
+    placed = np.bincount(ids, minlength=n_points) > 0
+    for _ in range(10):
+        total = np.maximum(np.bincount(ids, weights, n_points), 1e-300)
+        for axis in range(3):
+            points[:, axis] = np.bincount(ids, weights * world[:, axis], n_points) / total
+        off = np.linalg.norm(world - points[ids], axis=1) / depth
+        scale = 2.0 * float(np.median(off)) + 1e-12
+        weights = trust / (1.0 + (off / scale) ** 2) ** 2
+    return points, placed
 
 
 def _cam_points(fitted: VirtualPoints, array: PinholeArray) -> FloatArray:

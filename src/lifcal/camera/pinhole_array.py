@@ -159,7 +159,8 @@ class PinholeArray:
         if not remainder > 0.0:
             raise InputError(
                 f"alpha = {self.alpha} is impossible: it must be below 1 + b_L0 / B = "
-                f"{length / b:.6g} for a main lens with a positive focal length"
+                f"{length / b:.6g} for a main lens with a positive focal length (are known lengths "
+                "in mm?)"
             )
         return PhysicalParameters(
             focal_length_mm=b0 / remainder,

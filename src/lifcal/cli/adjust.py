@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from lifcal.camera import MicroLensGrid
 
 
+_LEAST_FOCAL, _MOST_FOCAL = 0.85, 1.5
+"""Distance of main lens and sensor over the nominal focal length: more than 1 if focused near."""
+
+
 @verb()
 def adjust(
     observations: Annotated[
@@ -78,7 +82,11 @@ def adjust(
     measured = read_observations(observations)
     known = None if distances is None else read_distances(distances)
     try:
-        lenses = grid_from_observations(measured, size) if grid is None else _read_grid(grid, size)
+        if grid is None:
+            lenses = grid_from_observations(measured, size)
+        else:
+            lenses = _read_grid(grid, size)
+            measured = measured.with_types_of(lenses)
         term, strength = _make_focus(lenses, focus_strength, focus_sigma, plane_sigma, focus_shape)
         options = AdjustOptions(
             loss=loss, distortion=distortion, focus=term, focus_strength=strength
@@ -98,7 +106,14 @@ def adjust(
     else:
         _print_tables(found)
         output().print(f"{out}: written, with {', '.join(paths)}", soft_wrap=True)
-    for note in (*found.summary.notes, *found.summary.weak):
+    notes = [*found.summary.notes, *found.summary.weak]
+    distance = found.camera.array.focal_px * pixel_mm
+    if not _LEAST_FOCAL < distance / focal_length_mm < _MOST_FOCAL:
+        notes.append(
+            f"the images say that the main lens is {distance:.4g} mm from the sensor, for a focal "
+            f"length of {focal_length_mm:g} mm: are --pixel-size-um and --focal-length-mm right?"
+        )
+    for note in notes:
         say_note(note)
 
 
@@ -125,6 +140,8 @@ def _make_focus(
     from lifcal.bundle.focus import FOCUS_SHAPES
 
     if strength is None:
+        if sigma > 0.0 or plane_sigma > 0.0:
+            raise ConfigError("--focus-sigma and --plane-sigma need --focus-strength")
         return None, 0.0
     if shape not in FOCUS_SHAPES:
         raise ConfigError.unknown("focus shape", shape, FOCUS_SHAPES)
