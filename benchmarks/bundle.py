@@ -71,7 +71,18 @@ def run() -> list[Figure]:
         *_efficiency_figures(200, seeds=(0, 1, 2, 3, 4)),
         *_focus_figures(),
         Figure(
-            "iterations from structure from motion, 30 views", _sfm_iterations(), "1", "lower", 15
+            "iterations from structure from motion, 30 views, k0, k1, p0, p1",
+            _sfm_iterations(AdjustOptions(distortion="brown", fixed={"k2": 0.0})),
+            "1",
+            "lower",
+            15,
+        ),
+        Figure(
+            "iterations from structure from motion, 30 views, terms chosen",
+            _sfm_iterations(AdjustOptions()),
+            "1",
+            "lower",
+            30,
         ),
         *_speed_figures(),
     ]
@@ -572,7 +583,7 @@ def sfm_start(scene: Scene, rng: np.random.Generator) -> tuple[BundleState, floa
     return start.state, unit
 
 
-def _sfm_iterations() -> float:
+def _sfm_iterations(options: AdjustOptions) -> float:
     rng = np.random.default_rng(4)
     camera = build_camera("r5-16mm").camera
     exact = make_scene(camera, (400.0, 1500.0), 300, 30, rng)
@@ -584,7 +595,7 @@ def _sfm_iterations() -> float:
         start,
         camera.pixel_size_mm,
         camera.grid,
-        AdjustOptions(distortion="brown", fixed={"k2": 0.0}),
+        options,
         distances=exact.distances(6, 0.05, rng),
     )
     return float(found.summary.iterations)

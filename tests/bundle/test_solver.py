@@ -217,7 +217,7 @@ def test_scale_from_distances(scene):
 
 
 def test_scale_from_markers(scene):
-    """Squares in the scene: the fourth corner of each is moved to where it belongs."""
+    """The sides of a quadrilateral in the order of its corners."""
     corners = np.array([[0, 1, 2, 3]])
     markers = Distances.from_markers(corners, 25.0, 0.01)
     assert markers.point_ids.tolist() == [[0, 1], [1, 2], [2, 3], [3, 0]]

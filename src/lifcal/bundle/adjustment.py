@@ -947,21 +947,25 @@ def _inflation(stage: _Stage, options: AdjustOptions, residuals: FloatArray) -> 
 
 
 def _choose_terms(run: _Run, stage: _Stage) -> _Stage:
-    """Free further radial terms, each if it lowers the cost by more than chance would."""
-    chosen = stage
+    """Free further radial terms, each if it lowers the cost by more than chance would.
+
+    By how much it would is told by one step: the others are at their minimum.
+    """
+    chosen, before = stage.problem, 0.0
     for name in _TRIED:
         if name in run.options.fixed or name in run.options.priors:
             continue
-        fixed = tuple(other for other in chosen.problem.fixed if other != name)
-        problem = replace(chosen.problem, fixed=fixed, start=chosen.state)
-        layout = Layout(problem)
-        state = run.solve_once(f"with {name}", problem, layout, chosen.noise)
-        if 2.0 * (chosen.cost - run.last.final_cost) <= _PRICE:
+        fixed = tuple(other for other in chosen.fixed if other != name)
+        freed = replace(chosen, fixed=fixed, start=stage.state)
+        solver = SolverOptions(loss=run.options.loss, noise=stage.noise)
+        linearization = Layout(freed).linearize(stage.state, solver.make_loss())
+        step = linearization.reduce(1e-9).solve(solver.sparse_from_views)
+        if step is None or 2.0 * (step.predicted - before) <= _PRICE:
             break
-        chosen = _Stage(state, problem, layout, chosen.noise, run.last.final_cost)
-    if chosen is stage:
+        chosen, before = freed, step.predicted
+    if chosen is stage.problem:
         return stage
-    return run.settle("last", replace(chosen.problem, start=chosen.state), chosen.noise)
+    return run.settle("with further terms", chosen, stage.noise)
 
 
 def _check_worth(covariance: Covariance, state: BundleState, reasons: list[str]) -> None:
