@@ -26,6 +26,11 @@ def range_around(values: Float32Array) -> Float32Array:
     return np.asarray(cv2.morphologyEx(values, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)))
 
 
+def largest_around(values: Float32Array) -> Float32Array:
+    """Return the largest of the nine values around each."""
+    return np.asarray(cv2.dilate(values, np.ones((3, 3), np.uint8)))
+
+
 def widen_mask(mask: BoolArray, side: int) -> BoolArray:
     """Return where any of the square around a pixel is set."""
     square = np.ones((side, side), np.uint8)

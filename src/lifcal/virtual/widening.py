@@ -1,9 +1,9 @@
 """Planes over wider windows, where the surface is a plane that far.
 
 One window for all places must be small enough for small things, and is then too noisy for tables
-and walls. So windows twice and four times as wide are tried in turn. The wider one is taken where
-it agrees with the narrower one as far as noise allows (after Lepski); what they differ by beyond
-that is added to the variance. Docs: docs/virtual-depth.md.
+and walls. So windows two, four and eight times as wide are tried in turn. The wider one is taken
+where it agrees with the narrower one as far as noise allows (after Lepski); what they differ by
+beyond that is added to the variance. Docs: docs/virtual-depth.md.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from lifcal.arrays import BoolArray, FloatArray
-from lifcal.imaging.filters import range_around, sum_around, widen_mask
+from lifcal.imaging.filters import largest_around, range_around, sum_around, widen_mask
 from lifcal.virtual import _kernels
 
-_LEVELS = 2
+_LEVELS = 3
 _AGREE, _DIFFER = 1.5, 3.0
 """Mean square of the differences in sigmas over a wide window: up to the first the wider plane is
 taken, beyond the second the narrower one."""
@@ -22,6 +22,8 @@ _AGREE_HERE, _DIFFER_HERE = 2.0, 4.0
 """The same over a narrow window, where few differences are independent: for small things."""
 _EDGE_SHARE = 0.5
 """Of the difference that tells surfaces apart in narrow windows: noise is less in wide ones."""
+_SURE_JUMP = 4.0
+"""In sigmas, where neighbors differ by so much there is a jump."""
 _LEAST_GAIN = 0.05
 """Of the variance: less is not worth a comparison."""
 
@@ -51,7 +53,7 @@ def widen(
     """
     planes = np.empty((*rho.shape, 4))
     # Beside a jump, what the nearer surface hides draws rho to it: no plane is to spread that.
-    clear = ~_is_beside_jump(fused[..., 0], half, edge)
+    clear = ~_is_beside_jump(fused[..., 0], np.sqrt(fused[..., 3]), half, edge)
     sums = sums * clear[..., None]
     for level in range(1, _LEVELS + 1):
         shape = (rho.shape[0] // 2, rho.shape[1] // 2)
@@ -67,9 +69,13 @@ def widen(
         _take(fused, planes, clear, half, 1 << level)
 
 
-def _is_beside_jump(rho: FloatArray, half: int, edge: float) -> BoolArray:
-    """Tell which pixels are less than a narrow window away from where rho jumps."""
-    jumps = range_around(rho.astype(np.float32)) > edge * np.abs(rho)
+def _is_beside_jump(rho: FloatArray, sigma: FloatArray, half: int, edge: float) -> BoolArray:
+    """Tell which pixels are less than a narrow window away from where rho jumps.
+
+    Where there is hardly any texture rho is noise, and that is no jump.
+    """
+    noise = _SURE_JUMP * largest_around(sigma.astype(np.float32))
+    jumps = range_around(rho.astype(np.float32)) > np.maximum(edge * np.abs(rho), noise)
     return widen_mask(np.asarray(jumps), 2 * half + 1)
 
 
