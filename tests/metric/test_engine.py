@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lifcal.camera import NoDistortion
+from lifcal.camera import DepthBias, NoDistortion
 from lifcal.errors import EstimationError, InputError
 from lifcal.imaging.frames import make_frame
 from lifcal.metric import DepthEngine, MetricOptions
@@ -183,6 +183,17 @@ def test_wrong_input_is_said(mini, engine):
     flat = (0.7 * mini.white).astype(np.uint8)
     with pytest.raises(EstimationError, match="too little texture"):
         fresh.run(flat)
+
+
+def test_the_bias_of_depth_maps_is_removed(mini, engine, found):
+    bias = DepthBias(np.array([2.0, 5.0]), np.array([0.004, 0.004]))
+    other = DepthEngine(replace(mini.camera, depth_bias=bias), mini.vignetting)
+    other.restore_range(engine.depth_range)
+    corrected = other.run(mini.frames[0].raw)
+    np.testing.assert_allclose(corrected.u, found.u / 1.004, rtol=1e-6)
+    both = corrected.known & found.known
+    expected = mini.camera.depth_from_virtual_depth(found.u[both] / 1.004)
+    np.testing.assert_allclose(corrected.depth_mm[both], expected, rtol=1e-4)
 
 
 def test_focus_shift_is_applied(mini, engine, found):

@@ -11,6 +11,7 @@ from lifcal.camera.camera_file import (
     write_grid,
 )
 from lifcal.camera.compote import CompoteIntrinsics, read_compote
+from lifcal.camera.depth_bias import DepthBias
 from lifcal.camera.distortion import (
     BrownDistortion,
     Distortion,
@@ -35,6 +36,7 @@ __all__ = [
     "BrownDistortion",
     "CameraModelFile",
     "CompoteIntrinsics",
+    "DepthBias",
     "Distortion",
     "DivisionDistortion",
     "Groups",

@@ -25,6 +25,7 @@ from lifcal import __version__
 from lifcal.arrays import FloatArray
 from lifcal.camera._safe_xml import shorten
 from lifcal.camera.apertures import OverlapDiscs
+from lifcal.camera.depth_bias import DepthBias
 from lifcal.camera.distortion import DISTORTION_MODELS, Distortion, make_distortion
 from lifcal.camera.grid import Lattice, MicroLensGrid
 from lifcal.camera.model import PlenopticCamera
@@ -38,7 +39,7 @@ from lifcal.files import read_json, write_text
 
 CAMERA_FORMAT = "lifcal-camera"
 GRID_FORMAT = "lifcal-grid"
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "1.1"
 
 _UNITS = {
     "f_L": "mm",
@@ -120,6 +121,12 @@ def camera_to_dict(camera: PlenopticCamera) -> dict[str, Any]:
         },
         "scale_source": camera.scale_source,
         "correlation": _correlation_to_dict(camera),
+        "virtual_depth_bias": None
+        if camera.depth_bias is None
+        else {
+            "u": camera.depth_bias.u.tolist(),
+            "relative": camera.depth_bias.relative.tolist(),
+        },
         "grid": grid_to_dict(camera.grid),
     }
 
@@ -400,7 +407,18 @@ def _camera_from_node(root: _Node) -> PlenopticCamera:
         distortion,
         root.child("scale_source").text() if root.has("scale_source") else None,
         _covariance_from_node(root, distortion) if root.has("correlation") else None,
+        _bias_from_node(root.child("virtual_depth_bias"))
+        if root.has("virtual_depth_bias")
+        else None,
     )
+
+
+def _bias_from_node(node: _Node) -> DepthBias:
+    u, relative = node.child("u").numbers(), node.child("relative")
+    try:
+        return DepthBias(np.array(u), np.array(relative.numbers(len(u))))
+    except InputError as error:
+        raise DataError(f"{node.source}: {node.key}: {error}") from None
 
 
 def _value(quantity: _Node, unit: str) -> float:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lifcal.arrays import Float32Array, FloatArray, IntArray, check_array, check_indices, read_only
 from lifcal.camera import _kernels
+from lifcal.camera.depth_bias import DepthBias
 from lifcal.camera.distortion import Distortion, NoDistortion
 from lifcal.camera.grid import LensIndex, MicroLensGrid
 from lifcal.camera.pinhole_array import (
@@ -102,6 +103,8 @@ class PlenopticCamera:
         and B have no metric meaning.
     covariance : (5 + n_distortion, 5 + n_distortion) float64 or None
         Of F, c_x, c_y, alpha, beta and the distortion coefficients, in that order.
+    depth_bias : DepthBias or None
+        Of depth maps made with this camera; None: not known.
     """
 
     parameters: PhysicalParameters
@@ -110,6 +113,7 @@ class PlenopticCamera:
     distortion: Distortion = NoDistortion()  # noqa: RUF009 (frozen)
     scale_source: str | None = None
     covariance: FloatArray | None = None
+    depth_bias: DepthBias | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.pixel_size_mm) and self.pixel_size_mm > 0.0):

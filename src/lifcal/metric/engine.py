@@ -210,15 +210,17 @@ class DepthEngine:
         with self._lock:
             found = self._focus.run(frame)
         depth, focused, options = found.depth, found.focused, self.options
+        bias = self.camera.depth_bias
+        u = depth.u if bias is None else bias.remove(depth.u)
         depth_mm, sigma_mm = compute_metric_depth(
-            self.camera, depth.u, depth.sigma, calibration=options.calibration_sigma
+            self.camera, u, depth.sigma, calibration=options.calibration_sigma
         )
         flags = filter_depth(depth_mm, sigma_mm, depth.flags, self.range_mm, options)
         unknown = ~is_known(flags, options)
         depth_mm[unknown] = np.nan
         sigma_mm[unknown] = np.nan
         return MetricFrame(
-            depth_mm, sigma_mm, focused.image, flags, depth.u, depth.sigma, self.intrinsics
+            depth_mm, sigma_mm, focused.image, flags, u, depth.sigma, self.intrinsics
         )
 
 

@@ -53,6 +53,7 @@ from lifcal.measure import (
     sample_map,
     slopes_of_planes,
 )
+from lifcal.pipeline.depth_bias import measure_depth_bias
 from lifcal.pipeline.focusing import FocusRun, focus_frames
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.record import digest_files
@@ -268,6 +269,9 @@ def calibrate_frames(
         clock.lap("reading pixels")
         adjustment = bench.calibrate(listener)
         clock.lap("measuring and adjusting")
+    names = [frames.names[i] for i in adjustment.problem.observations.view_ids]
+    bias = measure_depth_bias(adjustment, _DepthMaps(run, names))
+    adjustment = replace(adjustment, camera=replace(adjustment.camera, depth_bias=bias))
     summary = _write_all(folder, run, bench, adjustment, key, clock)
     return Calibration(adjustment.camera, summary, folder, adjustment, problems)
 

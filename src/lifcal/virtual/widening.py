@@ -22,8 +22,9 @@ _AGREE_HERE, _DIFFER_HERE = 2.0, 4.0
 """The same over a narrow window, where few differences are independent: for small things."""
 _EDGE_SHARE = 0.5
 """Of the difference that tells surfaces apart in narrow windows: noise is less in wide ones."""
-_SURE_JUMP = 4.0
-"""In sigmas, where neighbors differ by so much there is a jump."""
+_POOR, _SURE_JUMP = 3.0, 4.0
+"""Where sigma is so many times its median, there is hardly any texture; there a jump is a change by
+so many sigmas."""
 _LEAST_GAIN = 0.05
 """Of the variance: less is not worth a comparison."""
 
@@ -72,10 +73,13 @@ def widen(
 def _is_beside_jump(rho: FloatArray, sigma: FloatArray, half: int, edge: float) -> BoolArray:
     """Tell which pixels are less than a narrow window away from where rho jumps.
 
-    Where there is hardly any texture rho is noise, and that is no jump.
+    Where there is hardly any texture rho is noise, and that is no jump. If noise is large all over,
+    it cannot be told from jumps, and counts as such.
     """
-    noise = _SURE_JUMP * largest_around(sigma.astype(np.float32))
-    jumps = range_around(rho.astype(np.float32)) > np.maximum(edge * np.abs(rho), noise)
+    around = largest_around(sigma.astype(np.float32))
+    poor = around > _POOR * float(np.median(sigma))
+    change = range_around(rho.astype(np.float32))
+    jumps = (change > edge * np.abs(rho)) & ~(poor & (change < _SURE_JUMP * around))
     return widen_mask(np.asarray(jumps), 2 * half + 1)
 
 

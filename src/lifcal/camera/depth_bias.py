@@ -1,0 +1,48 @@
+"""How far off the virtual depths of depth maps are on average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import FloatArray, check_array, read_only
+from lifcal.errors import InputError
+
+_MOST = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class DepthBias:
+    """Mean relative error of the virtual depth in depth maps, by that depth.
+
+    Between the nodes it is linear, beyond them constant.
+
+    Parameters
+    ----------
+    u : (n,) float64
+        Ascending.
+    relative : (n,) float64
+        (u - true) / true.
+    """
+
+    u: FloatArray
+    relative: FloatArray
+
+    def __post_init__(self) -> None:
+        u = check_array(self.u, "u", (None,), finite=True)
+        relative = check_array(self.relative, "relative", (len(u),), finite=True)
+        if len(u) == 0 or not (np.diff(u) > 0.0).all():
+            raise InputError("u of a depth bias needs ascending numbers")
+        if not (np.abs(relative) < _MOST).all():
+            raise InputError(
+                f"relative of a depth bias has {np.abs(relative).max():g}, needs less than {_MOST}"
+            )
+        object.__setattr__(self, "u", read_only(u.copy()))
+        object.__setattr__(self, "relative", read_only(relative.copy()))
+
+    def remove(self, u: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        """Return virtual depths without it, of the same type; NaN stays."""
+        factor = 1.0 / (1.0 + np.interp(u, self.u, self.relative))
+        return np.asarray(u * factor, u.dtype)
