@@ -16,6 +16,7 @@ from lifcal.bundle.covariance import (
     Covariance,
     add_magnification_error,
     add_scale_error,
+    compare_lengths,
     compute_covariance,
     describe_weakness,
     hold_uncertain,
@@ -53,14 +54,18 @@ _TRIED = ("k1", "k2")
 always estimated: left out although they are there, they move c and F by several sigmas."""
 _PRICE = 2.0
 """By how much twice the cost must fall for a term (Akaike): that of chance is 1."""
-_REACH_PITCHES = 1.5
+_REACH_RADII = 3.0
 _MANY_REJECTED = 0.2
 _MOST_STRAYS = 0.05
 """Share of observations outside their micro images that may be mistakes of a detector."""
 _ROUGH = 1e-4
-"""Solves to a larger tolerance only have to come near."""
-_CONTRADICTION, _DOUBT = 0.1, 0.02
-"""Relative difference of lengths that no noise explains, and one that hardly any does."""
+"""Solves to this tolerance and larger ones only have to come near."""
+_CONTRADICTION = 0.1
+"""Relative difference of lengths that no noise explains."""
+_DOUBT = 0.01
+"""Of their extent: by which a known position may be off before it is named."""
+_CONTRADICTS, _LEAST_WRONG = 6.0, 0.005
+"""From how many sigmas, and relative error, a known distance contradicts the others."""
 _WRONG_SHARE = 0.5
 """A view of which more than this part is rejected does not belong to the others."""
 
@@ -214,6 +219,7 @@ def adjust(
     check_enough(observations)
     state = _mend_depth(observations, state, pixel_size_mm)
     distances = _known_points(distances, observations, notes)
+    positions = _known_views(positions, observations, notes)
     run = _Run(options, on_iteration)
     problem = _make_problem(observations, state, pixel_size_mm, options, distances, positions)
     if problem.scale_source is None:
@@ -247,11 +253,12 @@ def adjust(
     _check_worth(covariance, stage.state, reasons)
     weak = list(reasons)
     weak += describe_misfit(stage.layout, stage.state, stage.noise)
-    notes += run.notes
-    if not run.last.converged:
-        weak.append(f"the adjustment did not settle: {run.last.reason}")
+    last = run.last
+    if not last.converged:
+        weak.append(f"the adjustment did not settle: {last.reason}")
     metric = stage.problem.scale_source is not None
     weak += describe_weakness(covariance, stage.state, pixel_size_mm, metric=metric)
+    notes += run.notes
     notes += _check_known_optics(run, stage)
     camera = PlenopticCamera.from_pinhole_array(
         stage.state.array,
@@ -265,8 +272,8 @@ def adjust(
     )
     used = stage.problem.active_mask
     summary = AdjustSummary(
-        converged=run.last.converged,
-        reason=run.last.reason,
+        converged=last.converged,
+        reason=last.reason,
         stages=tuple(run.stages),
         n_observations=len(stage.problem.observations),
         n_used=int(used.sum()),
@@ -371,15 +378,15 @@ def grid_from_observations(
 def check_inside(observations: Observations, image_size: tuple[int, int]) -> None:
     """Raise InputError where observations lie outside the image."""
     width, height = image_size
-    for what, places, margin in (
-        # what is measured at the rim may come out a little beyond it
-        ("observations", observations.points_raw_px, 2.0),
-        ("micro-image centers", observations.centers_raw_px, 0.1 * max(width, height)),
+    for what, places, margin, most in (
+        # what is measured at the rim may come out a little beyond it, and some are mistakes
+        ("observations", observations.points_raw_px, 2.0, _MOST_STRAYS),
+        ("micro-image centers", observations.centers_raw_px, 0.1 * max(width, height), 0.0),
     ):
         x, y = places.T
         outside = (x < -margin) | (y < -margin)
         outside |= (x > width - 1 + margin) | (y > height - 1 + margin)
-        if outside.any():
+        if outside.mean() > most:
             i = int(np.argmax(outside))
             raise InputError(
                 f"{int(outside.sum())} of {len(x)} {what} lie outside the image of {width} x "
@@ -387,7 +394,7 @@ def check_inside(observations: Observations, image_size: tuple[int, int]) -> Non
             )
 
 
-def _find_strays(observations: Observations, pitch_px: float) -> BoolArray:
+def _find_strays(observations: Observations, radius_px: float) -> BoolArray:
     """Tell which observations are nowhere near the micro image that they are said to be in.
 
     Raises
@@ -396,11 +403,11 @@ def _find_strays(observations: Observations, pitch_px: float) -> BoolArray:
         If there are many: then the centers are not those of these micro images.
     """
     offsets = observations.points_raw_px - observations.centers_raw_px
-    far = np.hypot(offsets[:, 0], offsets[:, 1]) > _REACH_PITCHES * pitch_px
+    far = np.hypot(offsets[:, 0], offsets[:, 1]) > _REACH_RADII * radius_px
     if far.mean() > _MOST_STRAYS:
         i = int(np.argmax(far))
         raise InputError(
-            f"{int(far.sum())} of {len(far)} observations lie more than {_REACH_PITCHES:g} pitches "
+            f"{int(far.sum())} of {len(far)} observations lie more than {_REACH_RADII:g} radii "
             f"from the center of their micro image, the first at {observations.points_raw_px[i]} "
             f"with its center at {observations.centers_raw_px[i]}: are the centers right?"
         )
@@ -443,7 +450,7 @@ def _select(
         notes.append(
             f"{int(behind.sum())} points lie behind a camera at the start and were left out"
         )
-    strays = _find_strays(observations, grid.pitch_px)
+    strays = _find_strays(observations, grid.radius_px)
     if strays.any():
         notes.append(
             f"{int(strays.sum())} observations lie outside the micro image that they are said to "
@@ -521,6 +528,19 @@ def _known_points(
     return distances.select(there)
 
 
+def _known_views(
+    positions: CameraPositions | None, observations: Observations, notes: list[str]
+) -> CameraPositions | None:
+    """Leave out positions of views that are not there."""
+    if positions is None:
+        return None
+    there = np.isin(positions.view_ids, observations.view_ids)
+    if there.all():
+        return positions
+    notes.append(f"{int((~there).sum())} known positions are of views that are not used: left out")
+    return positions.select(there)
+
+
 def _make_problem(
     observations: Observations,
     state: BundleState,
@@ -538,7 +558,7 @@ def _make_problem(
     fixed = dict(options.fixed)
     priors = dict(options.priors)
     if options.distortion == "auto":
-        fixed.update({name: None for name in _TRIED if name not in options.priors})
+        fixed.update({name: 0.0 for name in _TRIED if name not in (*fixed, *options.priors)})
     if isinstance(options.focus_strength, Prior):
         strength = options.focus_strength.value
         if options.focus is not None:
@@ -712,59 +732,87 @@ class _Run:
         stage = self.settle("shape", loose, last=False)
         observations = stage.problem.observations
         if distances is not None:
-            distances = self.agreeing_distances(stage.state, observations, distances)
+            distances = self.agreeing_distances(stage, distances)
         if positions is not None:
             positions = self.agreeing_positions(stage.state, observations, positions)
+        if distances is not None and positions is not None:
+            self._compare_scales(stage.state, observations, distances, positions)
         state = _scale_state(stage.state, observations, distances, positions)
         problem = replace(stage.problem, start=state, distances=distances, positions=positions)
         return self.settle("adjustment", problem, stage.noise)
 
-    def agreeing_distances(
-        self, state: BundleState, observations: Observations, distances: Distances
-    ) -> Distances:
-        """Leave out distances that contradict the others, far beyond their sigmas.
+    def agreeing_distances(self, stage: _Stage, distances: Distances) -> Distances:
+        """Leave out distances that contradict the others, by what the images know of them.
 
         Raises
         ------
         EstimationError
-            If there is no majority.
+            If there is no majority, and they differ so much that no sigma explains it.
         """
-        distances = distances.select(distances.are_between(observations.point_ids))
-        places = find_ids(distances.point_ids.ravel(), observations.point_ids, "point")
-        ends = state.points_world_mm[places].reshape(-1, 2, 3)
-        scale = distances.lengths_mm / np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
-        noise = 10.0 * distances.sigmas_mm / distances.lengths_mm
-
-        def compare(limit: float) -> BoolArray:
-            """Tell which distances agree with the one that most agree with."""
-            apart = np.abs(scale[:, None] / scale - 1.0)
-            agree = apart <= np.maximum(limit, np.maximum(noise[:, None], noise))
-            return np.asarray(agree[np.argmax(agree.sum(axis=1))])
-
-        def name(good: BoolArray) -> str:
-            first, second = distances.point_ids[~good][0].tolist()
-            given = float(distances.lengths_mm[~good][0])
-            found = given * float(np.median(scale[good]) / scale[~good][0])
-            return (
-                f"the distance between points {first} and {second} is {found:.4g} mm by the "
-                f"others, not {given:g} mm"
+        distances = distances.select(distances.are_between(stage.problem.observations.point_ids))
+        n = len(distances.lengths_mm)
+        if n < 2:
+            return distances
+        found, covariance = compare_lengths(stage.problem, stage.state, distances, stage.noise)
+        if covariance is None:
+            return distances
+        off = np.log(distances.lengths_mm / found)
+        covariance = covariance + np.diag((distances.sigmas_mm / distances.lengths_mm) ** 2)
+        good = np.ones(n, np.bool_)
+        while good.sum() > 1:
+            inverse = np.linalg.inv(covariance[np.ix_(good, good)])
+            pull = inverse @ (off[good] - np.median(off[good]))
+            sigmas = np.abs(pull) / np.sqrt(np.diag(inverse))
+            wrong = pull / np.diag(inverse)  # by so much, if all others are right
+            worst = int(np.argmax(sigmas))
+            if sigmas[worst] < _CONTRADICTS or abs(wrong[worst]) < _LEAST_WRONG:
+                break
+            index = int(np.flatnonzero(good)[worst])
+            first, second = distances.point_ids[index].tolist()
+            given = float(distances.lengths_mm[index])
+            said = (
+                f"the distance between points {first} and {second} is "
+                f"{given * np.exp(-wrong[worst]):.4g} mm by the others, not {given:g} mm"
             )
-
-        good = compare(_CONTRADICTION)
-        if good.sum() <= len(good) / 2.0:
-            raise EstimationError(
-                f"the known distances contradict each other: {name(good)}. Check them, their "
-                "units, and whether points are matched rightly",
-                stage="scale",
-            )
+            if good.sum() - 1 <= n / 2.0:
+                if abs(wrong[worst]) > _CONTRADICTION:
+                    raise EstimationError(
+                        f"the known distances contradict each other: {said}. Check them, their "
+                        "units, and whether points are matched rightly",
+                        stage="scale",
+                    )
+                self.notes.append(
+                    f"the known distances disagree by more than their sigmas, and bend the result: "
+                    f"{said}"
+                )
+                return distances
+            good[index] = False
         if not good.all():
+            names = ", ".join(f"{a}-{b}" for a, b in distances.point_ids[~good][:5].tolist())
             self.notes.append(
-                f"{int((~good).sum())} of {len(good)} distances contradict the others and are left "
-                f"out: {name(good)}"
+                f"{int((~good).sum())} of {n} distances contradict the others and are left out "
+                f"({names}): {said}"
             )
-        elif not (sure := compare(_DOUBT)).all():
-            self.notes.append(f"the known distances agree badly: {name(sure)}")
         return distances.select(good)
+
+    def _compare_scales(
+        self,
+        state: BundleState,
+        observations: Observations,
+        distances: Distances,
+        positions: CameraPositions,
+    ) -> None:
+        """Say if distances and positions are not of one scale."""
+        first, second = (
+            _scale_state(state, observations, *known).array.beta_mm
+            for known in ((distances, None), (None, positions))
+        )
+        if abs(first / second - 1.0) > _LEAST_WRONG:
+            self.notes.append(
+                f"lengths are {100.0 * abs(first / second - 1.0):.2g} % "
+                f"{'larger' if first > second else 'smaller'} by the distances than by the camera "
+                "positions: one of them is wrong, and the result is between them"
+            )
 
     def agreeing_positions(
         self, state: BundleState, observations: Observations, positions: CameraPositions
@@ -797,6 +845,11 @@ class _Run:
                     stage="scale",
                 )
             kept = kept.select(np.arange(len(kept.view_ids)) != worst)
+        if off[worst] > max(10.0 * float(kept.sigmas_mm[worst]), _DOUBT * size):
+            self.notes.append(
+                f"the known position of view {kept.view_ids[worst]} is {off[worst]:.3g} mm from "
+                "where the images put it, many of its sigmas"
+            )
         if len(kept.view_ids) < len(positions.view_ids):
             gone = np.setdiff1d(positions.view_ids, kept.view_ids)
             self.notes.append(
@@ -849,6 +902,8 @@ class _Run:
             layout = Layout(problem)
         else:
             layout = Layout(problem)
+            if last:
+                self.notes.append("noise and outliers still changed when the adjustment stopped")
         loss = SolverOptions(loss=self.options.loss, noise=noise).make_loss()
         return _Stage(state, problem, layout, noise, layout.compute_cost(state, loss))
 

@@ -10,7 +10,8 @@ from scipy import linalg
 
 from lifcal.arrays import FloatArray, read_only
 from lifcal.bundle.linear import Layout, Loss, ReducedSystem, ScaledCholesky, pose_jacobians
-from lifcal.bundle.problem import BundleState
+from lifcal.bundle.problem import BundleState, Problem
+from lifcal.bundle.scale import Distances, find_ids
 from lifcal.camera import PHYSICAL_PARAMETERS
 from lifcal.errors import EstimationError
 
@@ -325,6 +326,55 @@ def _point_covariances(system: ReducedSystem, whole: FloatArray) -> FloatArray:
         places = layout.n_poses + 3 * i + np.arange(3)
         out[point] = whole[np.ix_(places, places)]
     return out
+
+
+def compare_lengths(
+    problem: Problem, state: BundleState, distances: Distances, noise: float
+) -> tuple[FloatArray, FloatArray | None]:
+    """Return distances as they are at the minimum, and what the images know of them.
+
+    Parameters
+    ----------
+    problem : Problem
+        Without distances.
+    state : BundleState
+        Of any scale, near the minimum.
+    distances : Distances
+    noise : float
+
+    Returns
+    -------
+    lengths : (n,) float64
+    covariance : (n, n) float64 or None
+        Of their logarithms; what they have in common, the scale, is known to 1. None if points are
+        not determined.
+    """
+    places = find_ids(distances.point_ids.ravel(), problem.observations.point_ids, "point")
+    ends = state.points_world_mm[places].reshape(-1, 2, 3)
+    span = ends[:, 0] - ends[:, 1]
+    lengths = np.linalg.norm(span, axis=1)
+    if not (lengths > 0.0).all():
+        return np.maximum(lengths, 1e-300), None
+    # known to their own size, they hold nothing but keep their points in the reduced system
+    loose = replace(distances, lengths_mm=lengths, sigmas_mm=lengths)
+    layout = Layout(replace(problem, start=state, distances=loose))
+    system = layout.linearize(state, Loss("none", 1.0, noise)).reduce(0.0)
+    if system.failed:
+        return lengths, None
+    free = np.flatnonzero(layout.determined)
+    inverse = _invert(system.dense()[np.ix_(free, free)])
+    if inverse is None:
+        return lengths, None
+    design = np.zeros((len(lengths), layout.size))
+    slope = span / lengths[:, None] ** 2
+    rows = np.arange(len(lengths))[:, None]
+    for end, sign in ((0, 1.0), (1, -1.0)):
+        kept = np.searchsorted(layout.kept_points, places.reshape(-1, 2)[:, end])
+        design[rows, layout.n_poses + 3 * kept[:, None] + np.arange(3)] += sign * slope
+    design = design[:, free]
+    # what the last step would still change: in a flat valley that is more than it seems
+    step = -inverse @ system.reduced_gradient[free]
+    return lengths * np.exp(np.clip(design @ step, -1.0, 1.0)), design @ inverse @ design.T
 
 
 def _invert(matrix: FloatArray) -> FloatArray | None:

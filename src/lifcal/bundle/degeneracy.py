@@ -145,25 +145,24 @@ def _fit_each_view(
     """
     observations = layout.problem.observations
     rows = layout.compute_rows(state)
-    views, points = observations.view_indices, observations.point_indices
-    x_cam = (
-        np.einsum("nij,nj->ni", state.rotations[views], state.points_world_mm[points])
-        + state.translations_mm[views]
-    )
-    design = np.concatenate([rows[:, :, 3:8], rows[:, :, :3] @ pose_jacobians(x_cam)], axis=2)
-    w = layout.whitening / noise
-    first = w[:, :1] * design[:, 0] + w[:, 1:2] * design[:, 1]
-    second = w[:, 2:] * design[:, 1]
-    r_first = w[:, 0] * residuals[:, 0] + w[:, 1] * residuals[:, 1]
-    r_second = w[:, 2] * residuals[:, 1]
     gains = np.zeros(len(observations.view_ids))
     squares = np.zeros(len(gains))
+    # view by view: all rows by all unknowns would be the largest array of the adjustment
     for view in range(len(gains)):
-        mine = layout.active & (views == view)
-        if not mine.any():
+        mine = np.flatnonzero(layout.active & (observations.view_indices == view))
+        if len(mine) == 0:
             continue
-        a = np.concatenate([first[mine], second[mine]])
-        r = np.concatenate([r_first[mine], r_second[mine]])
+        x_cam = (
+            state.points_world_mm[observations.point_indices[mine]] @ state.rotations[view].T
+            + state.translations_mm[view]
+        )
+        by_pose = rows[mine, :, :3] @ pose_jacobians(x_cam)
+        design = np.concatenate([rows[mine, :, 3:8], by_pose], axis=2)
+        w, off = layout.whitening[mine] / noise, residuals[mine]
+        a = np.concatenate(
+            [w[:, :1] * design[:, 0] + w[:, 1:2] * design[:, 1], w[:, 2:] * design[:, 1]]
+        )
+        r = np.concatenate([w[:, 0] * off[:, 0] + w[:, 1] * off[:, 1], w[:, 2] * off[:, 1]])
         basis, _ = np.linalg.qr(a / np.maximum(np.linalg.norm(a, axis=0), 1e-300))
         gains[view] = float(np.sum((basis.T @ r) ** 2))
         squares[view] = float(r @ r)
