@@ -59,7 +59,7 @@ def write_out(folder, case, *, frames=None):
     write_camera(folder / "camera.json", case.camera)
     times = np.array([index for index, _ in frames], float)
     write_tum(folder / "poses.txt", Trajectory(times, case.poses))
-    write_points(folder / "points.ply", case.points_world_mm)
+    write_points(folder / "points.ply", case.points_world_mm, np.arange(len(case.points_world_mm)))
     write_observations(folder / "observations.csv", case.observations)
     listed = [{"name": name, "index": index, "registered": True} for index, name in frames]
     listed.append({"name": "lost", "index": 99, "registered": False})

@@ -237,6 +237,8 @@ def test_a_degenerate_geometry_is_poor(adjustment, statistics):
     turned = np.broadcast_to(np.eye(3), state.rotations.shape).copy()
     shifts = state.translations_mm * (1.0, 1.0, 0.0)
     at_one_depth = replace(state, rotations=turned, translations_mm=shifts, points_world_mm=flat)
+    # its micro images show several depths: no rigid scene fits both
     one_depth, flat_scene = describe_geometry(at_one_depth, adjustment.problem.observations)
+    assert one_depth.startswith("no rigid scene")
     assert judge(change(statistics, weak=[one_depth]))["level"] == "poor"
     assert judge(change(statistics, weak=[flat_scene]))["level"] == "caution"

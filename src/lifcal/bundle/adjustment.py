@@ -470,7 +470,7 @@ def _select(
     if len(lost):
         notes.append(
             f"{len(lost)} of {len(observations.point_ids)} points have no place, because they are "
-            f"seen in too few micro images or do not fit: {_list_ids(lost.tolist())}"
+            f"seen in too few micro images or fit nowhere: {_list_ids(lost.tolist())}"
         )
     return _restrict(observations, state, keep)
 
@@ -809,9 +809,9 @@ class _Run:
         )
         if abs(first / second - 1.0) > _LEAST_WRONG:
             self.notes.append(
-                f"lengths are {100.0 * abs(first / second - 1.0):.2g} % "
+                f"the known lengths disagree: they are {100.0 * abs(first / second - 1.0):.2g} % "
                 f"{'larger' if first > second else 'smaller'} by the distances than by the camera "
-                "positions: one of them is wrong, and the result is between them"
+                "positions. One of them is wrong, and the result is between them"
             )
 
     def agreeing_positions(
@@ -853,8 +853,8 @@ class _Run:
         if len(kept.view_ids) < len(positions.view_ids):
             gone = np.setdiff1d(positions.view_ids, kept.view_ids)
             self.notes.append(
-                f"{len(gone)} known camera positions do not fit and are left out: views "
-                f"{_list_ids(gone.tolist())}"
+                f"{len(gone)} known camera positions are left out, because the images put the "
+                f"camera elsewhere: views {_list_ids(gone.tolist())}"
             )
         return kept
 
@@ -916,9 +916,9 @@ class _Run:
         wrong = of_view[views]
         if wrong.any():
             self.notes.append(
-                f"{int(of_view.sum())} of {len(of_view)} views do not fit the others and are left "
-                f"out: {_list_ids(observations.view_ids[of_view].tolist())}. Are their points "
-                "matched wrongly, or is another camera among them?"
+                f"{int(of_view.sum())} of {len(of_view)} views are left out, because they fit none "
+                f"of the others: {_list_ids(observations.view_ids[of_view].tolist())}. Are their "
+                "points matched wrongly, or is another camera among them?"
             )
         if of_view.sum() > 0.5 * len(of_view):
             raise EstimationError(
@@ -930,8 +930,8 @@ class _Run:
         of_point = (left < 2) & (np.bincount(points[~wrong], minlength=len(left)) > 0)
         if of_point.any():
             self.notes.append(
-                f"{int(of_point.sum())} of {len(of_point)} points do not fit in any view and are "
-                f"left out: {_list_ids(observations.point_ids[of_point].tolist())}"
+                f"{int(of_point.sum())} of {len(of_point)} points are left out, because they fit "
+                f"in no view: {_list_ids(observations.point_ids[of_point].tolist())}"
             )
         return np.asarray(wrong | of_point[points])
 

@@ -129,9 +129,9 @@ def describe_misfit(layout: Layout, state: BundleState, noise: float) -> list[st
         names = layout.problem.observations.view_ids[odd].tolist()
         words = ", ".join(map(str, names[:10])) + (", ..." if len(names) > 10 else "")
         found.append(
-            f"{len(names)} of {len(odd)} views fit a camera of their own much better than that of "
-            f"all: {words}. Was it refocused in between, or is this more than one camera? Then the "
-            "result is wrong"
+            f"one camera does not fit all views: {len(names)} of {len(odd)} fit one of their own "
+            f"much better ({words}). Was it refocused in between, or is this more than one? Then "
+            "the result is wrong"
         )
     return found
 

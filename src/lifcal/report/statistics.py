@@ -34,8 +34,15 @@ _MAX_FRAMES = 5000
 _POOR_SIGMA = {"F": 0.01, "B": 0.05}
 """Relative standard deviation from which a calibration is poor."""
 
-_DEGENERATE = ("the camera turned on the spot", "all points are at one depth")
-"""How the sentences of a degenerate geometry begin."""
+_DEGENERATE = (
+    "the camera turned on the spot",
+    "all points are at one depth",
+    "no rigid scene fits the views",
+    "one camera does not fit all views",
+)
+"""How the sentences of a degenerate geometry, and of more than one camera, begin."""
+
+_CONTRADICTION = ("the known distances disagree", "the known lengths disagree")
 
 _CAUTION_SCALE_PERCENT = 1.0
 _POOR_SCALE_PERCENT = 5.0
@@ -131,7 +138,9 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
 
     - the solver did not converge;
     - the geometry is degenerate: the camera turned on the spot, or all points are at one depth;
+    - views are of more than one camera, or of one that was refocused in between;
     - known f_L and B do not fit the images, or B does not fit the micro lenses;
+    - known distances or positions disagree beyond their sigmas;
     - sigma of F is above 1 %, or (with a scale) sigma of B above 5 %;
     - the residuals of a lens type at some depth have a scale beyond 5 %, by more than 3 sigma.
 
@@ -157,7 +166,9 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     if not content["converged"]:
         poor.append(f"the adjustment did not converge ({content['reason']})")
     poor += [text for text in content["weak"] if text.startswith(_DEGENERATE)]
-    poor += [text for text in content["notes"] if "do not fit" in text]
+    poor += [
+        text for text in content["notes"] if "do not fit" in text or text.startswith(_CONTRADICTION)
+    ]
     for name, limit in _POOR_SIGMA.items():
         relative = _relative_sigma(content, name)
         if relative > limit and (metric or name == "F"):
