@@ -496,6 +496,18 @@ def test_a_track_that_is_wholly_wrong_is_left_out(noisy_scene):
     assert found.summary.n_used < found.summary.n_observations or found.summary.notes
 
 
+def test_a_track_of_noise_is_left_out_and_named(noisy_scene, rng):
+    observations = noisy_scene.observations
+    name = int(observations.point_ids[20])
+    mine = observations.point_indices == 20
+    noise = rng.uniform(-5.0, 5.0, (int(mine.sum()), 2))
+    points = observations.points_raw_px.copy()
+    points[mine] = observations.centers_raw_px[mine] + noise
+    found = run(cases.with_observations(noisy_scene, replace(observations, points_raw_px=points)))
+    assert name not in found.problem.observations.point_ids
+    assert any(f"fit in no view: {name}" in note for note in found.summary.notes)
+
+
 def test_a_view_that_is_matched_wrongly_is_left_out(noisy_scene, rng):
     ids = noisy_scene.observations.point_ids
     mixed = rng.permutation(ids)
@@ -566,9 +578,12 @@ def test_a_distance_that_contradicts_the_others(noisy_scene):
 def test_true_distances_are_not_rejected_for_noise(rng):
     """Short ones, measured coarsely: the images know them to several per cent only."""
     scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
-    near = np.argsort(scene.truth.points_world_mm[:, 2])[:4]
+    points = scene.truth.points_world_mm
+    apart = np.linalg.norm(points[:, None] - points, axis=2) + 1e6 * np.tri(len(points))
+    shortest = np.argsort(apart.ravel())[:3]
     noisy = cases.with_observations(scene, scene.noisy(0.6, rng)[0])
-    known = cases.distances_of(scene, [near[:2], near[2:], near[1:3]], 0.02)
+    pairs = np.column_stack(np.unravel_index(shortest, apart.shape))
+    known = cases.distances_of(scene, pairs, 0.02)
     found = run(noisy, distances=known)
     assert not found.summary.notes
     assert len(found.problem.distances.lengths_mm) == 3
