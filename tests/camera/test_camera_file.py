@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from lifcal.camera import (
     BrownDistortion,
+    DepthBias,
     DivisionDistortion,
     Lattice,
     MicroLensGrid,
@@ -130,6 +132,20 @@ def test_camera_round_trip(
     assert camera.covariance is not None
     scale = np.sqrt(np.outer(np.diag(camera.covariance), np.diag(camera.covariance)))
     np.testing.assert_allclose(found.covariance / scale, camera.covariance / scale, atol=1e-12)
+
+
+def test_depth_bias_round_trip(tmp_path: Path, rng: np.random.Generator) -> None:
+    bias = DepthBias(np.array([2.0, 2.5, 4.0]), np.array([1e-3, -1.0 / 3e4, 0.0]))
+    write_camera(tmp_path / "camera.json", replace(make_camera(rng), depth_bias=bias))
+    found = read_camera(tmp_path / "camera.json").depth_bias
+    assert found is not None
+    np.testing.assert_array_equal(found.u, bias.u)
+    np.testing.assert_array_equal(found.relative, bias.relative)
+    content = json.loads((tmp_path / "camera.json").read_text())
+    content["virtual_depth_bias"]["u"] = [2.0, 2.5, 2.5]
+    (tmp_path / "camera.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"virtual_depth_bias: u of a depth bias needs ascending"):
+        read_camera(tmp_path / "camera.json")
 
 
 def test_camera_without_covariance_and_scale(tmp_path: Path, rng: np.random.Generator) -> None:

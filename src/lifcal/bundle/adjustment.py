@@ -26,6 +26,7 @@ from lifcal.bundle.degeneracy import (
     check_enough,
     describe_geometry,
     describe_misfit,
+    list_ids,
 )
 from lifcal.bundle.focus import FocusTerm
 from lifcal.bundle.linear import Layout, count_parameters
@@ -54,8 +55,10 @@ _TRIED = ("k1", "k2")
 always estimated: left out although they are there, they move c and F by several sigmas."""
 _PRICE = 2.0
 """By how much twice the cost must fall for a term (Akaike): that of chance is 1."""
-_REACH_RADII = 3.0
 _MANY_REJECTED = 0.2
+"""Share of the observations from which their rejection is said."""
+_REACH_RADII = 3.0
+"""Of a micro image, from its center: farther off an observation is not in it."""
 _MOST_STRAYS = 0.05
 """Share of observations outside their micro images that may be mistakes of a detector."""
 _ROUGH = 1e-4
@@ -443,7 +446,7 @@ def _select(
         missing = observations.view_ids[~start.registered]
         notes.append(
             f"{len(missing)} of {len(observations.view_ids)} views could not be joined: "
-            f"{_list_ids(missing.tolist())}"
+            f"{list_ids(missing.tolist())}"
         )
     behind = start.registered[views] & start.placed[points] & ~(depth > 0.0)
     if behind.any():
@@ -470,7 +473,7 @@ def _select(
     if len(lost):
         notes.append(
             f"{len(lost)} of {len(observations.point_ids)} points have no place, because they are "
-            f"seen in too few micro images or fit nowhere: {_list_ids(lost.tolist())}"
+            f"seen in too few micro images or fit nowhere: {list_ids(lost.tolist())}"
         )
     return _restrict(observations, state, keep)
 
@@ -504,11 +507,6 @@ def _mend_depth(
         for each in (state, refitted)
     )
     return refitted if after < before else state
-
-
-def _list_ids(ids: list[int]) -> str:
-    words = ", ".join(str(number) for number in ids[:10])
-    return words + (", ..." if len(ids) > 10 else "")
 
 
 def _known_points(
@@ -854,7 +852,7 @@ class _Run:
             gone = np.setdiff1d(positions.view_ids, kept.view_ids)
             self.notes.append(
                 f"{len(gone)} known camera positions are left out, because the images put the "
-                f"camera elsewhere: views {_list_ids(gone.tolist())}"
+                f"camera elsewhere: views {list_ids(gone.tolist())}"
             )
         return kept
 
@@ -917,7 +915,7 @@ class _Run:
         if wrong.any():
             self.notes.append(
                 f"{int(of_view.sum())} of {len(of_view)} views are left out, because they fit none "
-                f"of the others: {_list_ids(observations.view_ids[of_view].tolist())}. Are their "
+                f"of the others: {list_ids(observations.view_ids[of_view].tolist())}. Are their "
                 "points matched wrongly, or is another camera among them?"
             )
         if of_view.sum() > 0.5 * len(of_view):
@@ -931,7 +929,7 @@ class _Run:
         if of_point.any():
             self.notes.append(
                 f"{int(of_point.sum())} of {len(of_point)} points are left out, because they fit "
-                f"in no view: {_list_ids(observations.point_ids[of_point].tolist())}"
+                f"in no view: {list_ids(observations.point_ids[of_point].tolist())}"
             )
         return np.asarray(wrong | of_point[points])
 

@@ -21,6 +21,12 @@ _OWN_CAMERA, _OWN_SHARE = 50.0, 0.04
 noise' variance (chance: 5), and as part of them (systematic errors of real recordings: 0.02)."""
 
 
+def list_ids(ids: list[int]) -> str:
+    """Return the first ten, for a sentence."""
+    words = ", ".join(str(number) for number in ids[:10])
+    return words + (", ..." if len(ids) > 10 else "")
+
+
 def check_enough(observations: Observations) -> None:
     """Raise EstimationError for one view or fewer points than any adjustment needs."""
     n_views, n_points = len(observations.view_ids), len(observations.point_ids)
@@ -127,11 +133,10 @@ def describe_misfit(layout: Layout, state: BundleState, noise: float) -> list[st
     odd = (gains > _OWN_CAMERA) & (gains > _OWN_SHARE * squares)
     if odd.any():
         names = layout.problem.observations.view_ids[odd].tolist()
-        words = ", ".join(map(str, names[:10])) + (", ..." if len(names) > 10 else "")
         found.append(
             f"one camera does not fit all views: {len(names)} of {len(odd)} fit one of their own "
-            f"much better ({words}). Was it refocused in between, or is this more than one? Then "
-            "the result is wrong"
+            f"much better ({list_ids(names)}). Was it refocused in between, or is this more than "
+            "one? Then the result is wrong"
         )
     return found
 
