@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba.core.dispatcher import Dispatcher
 
 from benchmarks.figures import Figure
 from benchmarks.grid import REAL_DATA, make_white, radii_error, wrong_types
@@ -55,6 +54,7 @@ from lifcal.imaging.frames import Frame, make_frame, open_frames
 from lifcal.imaging.grid_fit import GridFit, fit_grid_to_white, refine_grid
 from lifcal.imaging.raytrix import read_raytrix_xml
 from lifcal.simulate import SimulatedFrame, Simulation, SimulationOptions
+from lifcal.threads import PartedLoop
 from lifcal.virtual import DepthOptions, FocusedFrame, FocusEngine, _kernels
 from lifcal.virtual.focal_planes import estimate_focal_planes
 
@@ -460,7 +460,7 @@ def _real() -> list[Figure]:
 def timed_stages() -> Iterator[dict[str, float]]:
     """Collect the seconds that each compiled stage takes. All must be compiled before."""
     seconds: dict[str, float] = {}
-    plain = {name: item for name, item in vars(_kernels).items() if isinstance(item, Dispatcher)}
+    plain = {name: item for name, item in vars(_kernels).items() if isinstance(item, PartedLoop)}
 
     def wrap(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any) -> Any:

@@ -154,7 +154,7 @@ def test_pixels_do_not_lock(shift):
 @pytest.mark.parametrize("parts", [1, 2])
 def test_measure(image, grid, optics, rho, parts):
     depths = np.full((87, 100), rho)
-    sums = np.empty((87, 100, _kernels.SUMS))
+    sums = np.empty((_kernels.SUMS, 87, 100))
     _kernels.measure(image, grid.index.table, optics.pack(), depths, STEP, parts, sums)
     for row, col in ((40, 50), (30, 61), (52, 33)):
         points = [
@@ -163,7 +163,7 @@ def test_measure(image, grid, optics, rho, parts):
             for j in range(parts)
         ]
         expected = twin.measure(image, points, rho, grid.centers_raw_px, optics)
-        np.testing.assert_allclose(sums[row, col, :4], expected, rtol=2e-3)
+        np.testing.assert_allclose(sums[:4, row, col], expected, rtol=2e-3)
 
 
 def test_noise_terms_are_what_noise_gives(grid, optics, rho, rng):
@@ -181,10 +181,10 @@ def test_noise_terms_are_what_noise_gives(grid, optics, rho, rng):
         image = (rng.normal(size=away.shape) / np.sqrt(optics.weights[kinds, bins])).astype(
             np.float32
         )
-        sums = np.empty((87, 100, _kernels.SUMS))
+        sums = np.empty((_kernels.SUMS, 87, 100))
         spline = make_spline(image)
         _kernels.measure(spline, grid.index.table, optics.pack(), depths, STEP, 2, sums)
-        got += sums[10:-10, 10:-10].sum(axis=(0, 1))
+        got += sums[:, 10:-10, 10:-10].sum(axis=(1, 2))
     variance = got[2] / got[3]
     # Noise grows faster than linearly outward, so interpolation takes in a little more of it.
     assert variance == pytest.approx(_kernels.SPLINE_NOISE**2, rel=0.1)
@@ -198,11 +198,11 @@ def test_fuse_fits_a_plane(rng):
     plane = 0.3 + 1e-4 * (cols - 10) - 5e-5 * (rows - 10)
     start = 0.3 + rng.normal(scale=1e-3, size=plane.shape)
     information = rng.uniform(0.5, 2.0, plane.shape)
-    sums = np.zeros((21, 21, _kernels.SUMS))
-    sums[..., 0] = -information * (plane - start)
-    sums[..., 1] = information
-    sums[..., 2] = 1e-6
-    sums[..., 3] = 1.0
+    sums = np.zeros((_kernels.SUMS, 21, 21))
+    sums[0] = -information * (plane - start)
+    sums[1] = information
+    sums[2] = 1e-6
+    sums[3] = 1.0
     fused = np.empty((21, 21, _kernels.FUSED))
     _kernels.fuse(start, sums, 6, 0.05, fused)
     # The ridge on the slopes pulls by two per cent of what is not at the center's centroid.
@@ -214,10 +214,10 @@ def test_fuse_fits_a_plane(rng):
 def test_fuse_keeps_edges():
     depths = np.full((21, 21), 0.3)
     depths[:, 11:] = 0.36
-    sums = np.zeros((21, 21, _kernels.SUMS))
-    sums[..., 1] = 1.0
-    sums[..., 2] = 1e-6
-    sums[..., 3] = 1.0
+    sums = np.zeros((_kernels.SUMS, 21, 21))
+    sums[1] = 1.0
+    sums[2] = 1e-6
+    sums[3] = 1.0
     fused = np.empty((21, 21, _kernels.FUSED))
     _kernels.fuse(depths, sums, 6, 0.05, fused)
     np.testing.assert_allclose(fused[..., 0], depths, rtol=1e-9)

@@ -14,11 +14,11 @@ NOISE = 0.004
 def fuse_and_widen(true, rng, information=1.0):
     """Return the planes of narrow windows, and those after widening, for noisy cells."""
     noisy = true + rng.normal(scale=NOISE, size=true.shape)
-    sums = np.zeros((*true.shape, _kernels.SUMS))
-    sums[..., 0] = -information * (noisy - true)
-    sums[..., 1] = information
-    sums[..., 2] = information * NOISE**2
-    sums[..., 3] = 1.0
+    sums = np.zeros((_kernels.SUMS, *true.shape))
+    sums[0] = -information * (noisy - true)
+    sums[1] = information
+    sums[2] = information * NOISE**2
+    sums[3] = 1.0
     narrow = np.empty((*true.shape, _kernels.FUSED))
     _kernels.fuse(true, sums, HALF, EDGE, narrow)
     wide = narrow.copy()

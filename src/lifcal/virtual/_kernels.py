@@ -334,7 +334,7 @@ value, over all places in a pixel."""
 
 @in_parts(lambda rho: len(rho))
 def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
-    """Fill `sums` (rows, cols, SUMS) with what the micro images say about a change of `rho`.
+    """Fill `sums` (SUMS, rows, cols) with what the micro images say about a change of `rho`.
 
     Each pixel is seen at parts x parts points. At a point, the lenses' values I_k should be equal;
     a change of rho moves them along the common gradient t by t . (X - C_k), less what the shift
@@ -369,7 +369,7 @@ def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
         less = np.empty(n_types, np.float32)
         for col in range(rho.shape[1]):
             for k in range(SUMS):
-                sums[row, col, k] = 0.0
+                sums[k, row, col] = 0.0
             r = rho[row, col]
             if not abs(r) > 0.0:
                 continue
@@ -449,20 +449,20 @@ def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
                     slope = slope_x * dx + slope_y * dy
                     off = values[k] - mean
                     w = counts[k]
-                    sums[row, col, 0] += w * slope * off
-                    sums[row, col, 1] += w * slope * slope
-                    sums[row, col, 2] += w * off * off
+                    sums[0, row, col] += w * slope * off
+                    sums[1, row, col] += w * slope * slope
+                    sums[2, row, col] += w * off * off
                     spread += w * (dx * dx + dy * dy)
-                    sums[row, col, 5] += w * w / s0 * pulls[k] * (dx * away_x[k] + dy * away_y[k])
-                sums[row, col, 3] += f0 - q0 / s0
-                sums[row, col, 4] += spread * q0 / (s0 * s0) * GRADIENT_NOISE
+                    sums[5, row, col] += w * w / s0 * pulls[k] * (dx * away_x[k] + dy * away_y[k])
+                sums[3, row, col] += f0 - q0 / s0
+                sums[4, row, col] += spread * q0 / (s0 * s0) * GRADIENT_NOISE
 
 
 FUSED = 6
 TINY = 1e-30
 
 
-@in_parts(lambda rho: len(rho))
+@in_parts(lambda rho: len(rho), fastmath={"reassoc", "contract"})
 def fuse(begin, end, rho, sums, half, edge, fused):
     """Fit a plane to the changes of rho that `sums` ask for in the window around each pixel.
 
@@ -488,33 +488,41 @@ def fuse(begin, end, rho, sums, half, edge, fused):
             t0 = spread = freedom = blur = pull = 0.0
             for j in range(max(row - half, 0), min(row + half, rows - 1) + 1):
                 dy = float(j - row)
-                for i in range(max(col - half, 0), min(col + half, cols - 1) + 1):
+                width = min(int(math.sqrt(reach2 - dy * dy)), half)
+                w0 = w1 = w2 = o0 = o1 = c0 = c1 = 0.0
+                # No branch in here: it runs on several neighbors at once.
+                for i in range(max(col - width, 0), min(col + width, cols - 1) + 1):
                     off = rho[j, i] - center
                     far = off * limit
                     dx = float(i - col)
                     near = 1.0 - (dx * dx + dy * dy) / reach2
-                    if not (far * far < 1.0 and near > 0.0):
-                        continue
-                    keep = near * (1.0 - far * far)
-                    w = keep * sums[j, i, 1]
-                    g = keep * sums[j, i, 0]
-                    m00 += w
-                    m01 += w * dx
-                    m02 += w * dy
-                    m11 += w * dx * dx
-                    m12 += w * dx * dy
-                    m22 += w * dy * dy
-                    a0 += w * off
-                    a1 += w * off * dx
-                    a2 += w * off * dy
-                    g0 += g
-                    g1 += g * dx
-                    g2 += g * dy
+                    keep = near * max(1.0 - far * far, 0.0)
+                    w = keep * sums[1, j, i]
+                    g = keep * sums[0, j, i]
+                    w0 += w
+                    w1 += w * dx
+                    w2 += w * dx * dx
+                    o0 += w * off
+                    o1 += w * off * dx
+                    c0 += g
+                    c1 += g * dx
                     t0 += keep * w
-                    spread += keep * sums[j, i, 2]
-                    freedom += keep * sums[j, i, 3]
-                    blur += keep * sums[j, i, 4]
-                    pull += keep * sums[j, i, 5]
+                    spread += keep * sums[2, j, i]
+                    freedom += keep * sums[3, j, i]
+                    blur += keep * sums[4, j, i]
+                    pull += keep * sums[5, j, i]
+                m00 += w0
+                m01 += w1
+                m02 += w0 * dy
+                m11 += w2
+                m12 += w1 * dy
+                m22 += w0 * dy * dy
+                a0 += o0
+                a1 += o1
+                a2 += o0 * dy
+                g0 += c0
+                g1 += c1
+                g2 += c0 * dy
             if not (m00 > 0.0 and freedom > 0.0):
                 continue
             noise = max(spread / freedom, LEAST_NOISE)
@@ -551,21 +559,21 @@ def halve(begin, end, rho, sums, edge, halved, halved_sums):
         for col in range(halved.shape[1]):
             total = mean = 0.0
             for k in range(4):
-                weight = sums[2 * row + k // 2, 2 * col + k % 2, 1] + TINY
+                weight = sums[1, 2 * row + k // 2, 2 * col + k % 2] + TINY
                 mean += weight * rho[2 * row + k // 2, 2 * col + k % 2]
                 total += weight
             mean /= total
             for n in range(SUMS):
-                halved_sums[row, col, n] = 0.0
+                halved_sums[n, row, col] = 0.0
             total = again = 0.0
             for k in range(4):
                 j, i = 2 * row + k // 2, 2 * col + k % 2
                 if abs(rho[j, i] - mean) < 0.5 * edge * abs(mean):
-                    weight = sums[j, i, 1] + TINY
+                    weight = sums[1, j, i] + TINY
                     again += weight * rho[j, i]
                     total += weight
                     for n in range(SUMS):
-                        halved_sums[row, col, n] += sums[j, i, n]
+                        halved_sums[n, row, col] += sums[n, j, i]
             halved[row, col] = again / total if total > 0.0 else mean
 
 

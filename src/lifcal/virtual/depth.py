@@ -25,7 +25,7 @@ from lifcal.virtual.workspace import NoWorkspace, Workspace
 
 _LEVEL_PX = 0.42
 """How far the outermost sample moves from one level to the next."""
-_MOST_STEP = 0.035
+_MOST_STEP = 0.042
 """Of rho from one level to the next: the refinement starts within half of it."""
 _CELLS_A_PITCH = 6.0
 _ROUNDS = ((1, 4), (2, 6))
@@ -190,7 +190,7 @@ def estimate_virtual_depth(
     del cost, total
 
     first = rho
-    sums = space.take("sums", (*shape, _kernels.SUMS), np.float64)
+    sums = space.take("sums", (_kernels.SUMS, *shape), np.float64)
     fused = space.take("fused", (*shape, _kernels.FUSED), np.float64)
     spline = make_spline(image, space)
     for parts, half in _ROUNDS:

@@ -45,7 +45,7 @@ def widen(
         From `_kernels.fuse`, changed in place.
     rho : (rows, cols) float64
         Where `sums` were measured.
-    sums : (rows, cols, SUMS) float64
+    sums : (SUMS, rows, cols) float64
         From `_kernels.measure`.
     half, edge : int, float
         As for `_kernels.fuse`, which made `fused`.
@@ -55,12 +55,12 @@ def widen(
     planes = np.empty((*rho.shape, 4))
     # Beside a jump, what the nearer surface hides draws rho to it: no plane is to spread that.
     clear = ~_is_beside_jump(fused[..., 0], np.sqrt(fused[..., 3]), half, edge)
-    sums = sums * clear[..., None]
+    sums = sums * clear
     for level in range(1, _LEVELS + 1):
         shape = (rho.shape[0] // 2, rho.shape[1] // 2)
         if min(shape) < 2:
             return
-        halved, halved_sums = np.empty(shape), np.empty((*shape, _kernels.SUMS))
+        halved, halved_sums = np.empty(shape), np.empty((_kernels.SUMS, *shape))
         _kernels.halve(rho, sums, edge, halved, halved_sums)
         rho, sums = halved, halved_sums
         wide = np.empty((*shape, _kernels.FUSED))
