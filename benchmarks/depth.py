@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.calibrate import Case
 from benchmarks.figures import Figure
 from benchmarks.virtual_truth import list_marker_lines, measure_straight_edges, raw_noise
-from lifcal.arrays import Float32Array, FloatArray
+from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from lifcal.camera import (
     BrownDistortion,
     Distortion,
@@ -162,6 +162,8 @@ class Errors:
         (z - true) / true, and the same over sigma.
     depth_mm : (n,) float64
         True.
+    lens_types : (n,) int64
+        Of the nearest lens, which sees most of a pixel.
     coverage : float
         Share of the textured pixels where depth is known.
     """
@@ -169,13 +171,24 @@ class Errors:
     relative: FloatArray
     normalized: FloatArray
     depth_mm: FloatArray
+    lens_types: IntArray
     coverage: float
 
     def near(self, metres: float) -> Errors:
         """Return those within 15 % of a depth."""
-        here = np.abs(self.depth_mm / (1000.0 * metres) - 1.0) < _BIN
+        return self._choose(np.abs(self.depth_mm / (1000.0 * metres) - 1.0) < _BIN)
+
+    def of_type(self, kind: int) -> Errors:
+        """Return those nearest to lenses of one type."""
+        return self._choose(self.lens_types == kind)
+
+    def _choose(self, here: BoolArray) -> Errors:
         return Errors(
-            self.relative[here], self.normalized[here], self.depth_mm[here], self.coverage
+            self.relative[here],
+            self.normalized[here],
+            self.depth_mm[here],
+            self.lens_types[here],
+            self.coverage,
         )
 
     @property
@@ -215,7 +228,21 @@ def find_texture(view: PinholeView) -> Float32Array:
     return np.asarray(np.sqrt(np.maximum(mean, 0.0)), np.float32)
 
 
-def compare(found: MetricFrame, frame: SimulatedFrame, least_gradient: float) -> Errors:
+def find_nearest_types(camera: PlenopticCamera, k: PinholeIntrinsics) -> IntArray:
+    """Return the type of the lens nearest to each pixel of an undistorted image."""
+    rectification = Rectification.from_camera(camera)
+    grid = camera.grid if rectification is None else rectification.grid
+    rows, cols = np.mgrid[: k.height, : k.width]
+    cx, cy = camera.principal_point_px
+    zoom = camera.array.focal_px / k.fx
+    points = np.stack([(cols - k.cx) * zoom + cx, (rows - k.cy) * zoom + cy], axis=-1)
+    nearest = grid.index.nearest(points.reshape(-1, 2))
+    return np.asarray(grid.lens_types[nearest].reshape(rows.shape))
+
+
+def compare(
+    found: MetricFrame, frame: SimulatedFrame, camera: PlenopticCamera, least_gradient: float
+) -> Errors:
     """Compare a frame with its truth where there is texture, away from the border."""
     k = found.intrinsics
     true = look_up(frame.view, k, frame.view.depth_mm)
@@ -229,6 +256,7 @@ def compare(found: MetricFrame, frame: SimulatedFrame, least_gradient: float) ->
         error / true[both],
         error / found.sigma_mm[both],
         true[both],
+        find_nearest_types(camera, k)[both],
         float(both.sum() / max(textured.sum(), 1)),
     )
 
@@ -239,6 +267,7 @@ def join(parts: Sequence[Errors]) -> Errors:
         np.concatenate([part.relative for part in parts]),
         np.concatenate([part.normalized for part in parts]),
         np.concatenate([part.depth_mm for part in parts]),
+        np.concatenate([part.lens_types for part in parts]),
         float(np.mean([part.coverage for part in parts])),
     )
 
@@ -247,7 +276,9 @@ def measure(recording: Recording, camera: PlenopticCamera) -> Errors:
     """Run all frames of a recording."""
     engine = recording.engine(camera)
     noise = raw_noise(recording.simulation.options.sensor)
-    return join([compare(engine.run(frame.raw), frame, noise) for frame in recording.frames])
+    return join(
+        [compare(engine.run(frame.raw), frame, camera, noise) for frame in recording.frames]
+    )
 
 
 def accuracy(recordings: Sequence[Recording], found: PlenopticCamera) -> list[Figure]:
@@ -263,6 +294,13 @@ def accuracy(recordings: Sequence[Recording], found: PlenopticCamera) -> list[Fi
             figures += [
                 Figure(f"{what}, median |dz| / z", here.median, "%", "lower", limit),
                 Figure(f"{what}, bias", abs(here.bias), "%", "lower", limit / 3.0),
+                Figure(
+                    f"{what}, bias nearest to lenses of one type, worst type",
+                    max(abs(here.of_type(kind).bias) for kind in range(found.grid.n_types)),
+                    "%",
+                    "lower",
+                    limit / 3.0,
+                ),
             ]
         spreads = [part.spread for part in parts]
         figures += [
@@ -295,7 +333,7 @@ def lens_types(recording: Recording, found: PlenopticCamera) -> list[Figure]:
         assert depth_range is not None
         engine.restore_range(depth_range)
         errors = join(
-            [compare(engine.run(frame.raw), frame, noise) for frame in recording.frames[:2]]
+            [compare(engine.run(frame.raw), frame, found, noise) for frame in recording.frames[:2]]
         )
         _print_errors(f"lens type {kind} alone", errors)
         figures += [

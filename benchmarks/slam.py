@@ -31,7 +31,7 @@ CALIBRATED_ON = Case(CAMERA, "desk", 2, "markers")
 FRAMES = 60
 SEED = 4
 SCENES = ("desk", "room")
-_BACK = (2, 4, 8, 16)
+_BACK = (4, 16)
 """How far back the further edges of the pose graph reach, in frames."""
 _LEAST_OVERLAP = 0.4
 """Of the pixels that must find their like for an edge to count."""

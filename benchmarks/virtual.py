@@ -1,7 +1,8 @@
 """Virtual depth and the focused image: against truth, on a real raw, and how fast.
 
 Simulated frames have full optics and noise; grid and vignetting are fitted to the simulated white
-image, the focal planes to the frames. A pixel counts as textured where the gradient of the true
+image, the focal planes to five frames spread over the sequence, as `lifcal focus` takes them. A
+pixel counts as textured where the gradient of the true
 pinhole view is, rms over 13 x 13 pixels, at least the noise of a raw pixel that sees mid gray: 2 of
 255 a pixel for the simulated sensor. The raw pixels of such a window then tell u to about 0.7 % at
 best (they are about 450, on average 6 px from the micro-image centers, and half of a gradient is
@@ -53,9 +54,11 @@ from lifcal.imaging.files import write_png
 from lifcal.imaging.frames import Frame, make_frame, open_frames
 from lifcal.imaging.grid_fit import GridFit, fit_grid_to_white, refine_grid
 from lifcal.imaging.raytrix import read_raytrix_xml
+from lifcal.pipeline.focusing import FRAMES_FOR_RANGE
 from lifcal.simulate import SimulatedFrame, Simulation, SimulationOptions
 from lifcal.threads import PartedLoop
 from lifcal.virtual import DepthOptions, FocusedFrame, FocusEngine, _kernels
+from lifcal.virtual.engine import spread_choice
 from lifcal.virtual.focal_planes import estimate_focal_planes
 
 CAMERA = "r5-16mm"
@@ -77,16 +80,31 @@ def run() -> list[Figure]:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Some frames of one scene, and their truth."""
+    """Some frames of one scene, and their truth.
+
+    Parameters
+    ----------
+    name : str
+    simulation : Simulation
+    frames : tuple of SimulatedFrame
+    others : tuple of array
+        Raw images of the whole sequence, for the focal planes.
+    """
 
     name: str
     simulation: Simulation
     frames: tuple[SimulatedFrame, ...]
+    others: tuple[ImageArray, ...]
 
     @property
     def camera(self) -> PlenopticCamera:
         """The true camera."""
         return self.simulation.optics.camera
+
+    def find_grid(self, grid: MicroLensGrid, vignetting: Float32Array) -> MicroLensGrid:
+        """Return a grid with the focal planes that the recording shows."""
+        frames = [make_frame(raw, self.name, self.name) for raw in self.others]
+        return estimate_focal_planes(frames, grid, vignetting).grid
 
     def raw(self, index: int) -> Frame:
         """Return a frame as if it was read from a file."""
@@ -100,7 +118,10 @@ def record(camera: str, scene: str, seed: int, frames: Sequence[int] = FRAMES) -
         SimulationOptions(camera=camera, scene=scene, frames=N_FRAMES, seed=seed)
     )
     rendered = tuple(simulation.render_frame(index) for index in frames)
-    return Recording(f"{scene}-{seed}", simulation, rendered)
+    others = tuple(
+        simulation.render_frame(index).raw for index in spread_choice(N_FRAMES, FRAMES_FOR_RANGE)
+    )
+    return Recording(f"{scene}-{seed}", simulation, rendered, others)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,12 +258,11 @@ def measure_scenes(
     vignetting = vignetting_from_white(white)
     results = Results(fit, list(recordings), [], [])
     for recording in recordings:
-        raws = [recording.raw(index) for index in range(len(recording.frames))]
-        grid = estimate_focal_planes(raws, fit.grid, vignetting).grid
+        grid = recording.find_grid(fit.grid, vignetting)
         results.plane_errors.append(plane_error(grid, recording.camera))
         engine = FocusEngine(grid, vignetting, options)
         results.frames.append(
-            tuple(measure_frame(recording, index, engine) for index in range(len(raws)))
+            tuple(measure_frame(recording, index, engine) for index in range(len(recording.frames)))
         )
     return results
 

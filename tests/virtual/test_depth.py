@@ -211,6 +211,15 @@ def test_tables_know_the_optics():
     np.testing.assert_allclose(blurred.drifts_px, 2.0 * optics.drifts_px, rtol=1e-5)
 
 
+def test_least_blur_is_that_of_the_sharpest_type():
+    optics = LensOptics.from_grid(make_grid(n_types=3, focal_planes=np.array([2.0, 2.5, 4.0])))
+    depths = np.array([2.0, 2.2, 5.0], np.float32)
+    expected = optics.blur_px * np.array([0.0, 1 / 2.0 - 1 / 2.2, 1 / 4.0 - 1 / 5.0])
+    np.testing.assert_allclose(optics.compute_least_blur(1 / depths), expected, atol=1e-5)
+    unknown = LensOptics.from_grid(make_grid(n_types=3))
+    assert not unknown.compute_least_blur(1 / depths).any()
+
+
 def test_a_list_of_centers_will_do(rng):
     grid = make_grid()
     listed = MicroLensGrid.from_centers(

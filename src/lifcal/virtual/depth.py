@@ -45,8 +45,10 @@ RANGE_MARGIN = 0.08
 _CLEAR_MARGIN = 1.2
 _FEWEST_CLEAR = 50
 _LEAST_FREEDOM = 6.0
-SYSTEMATIC = 0.0013
-"""Of u: what resampling, blur and the lens model leave (docs/virtual-depth.md)."""
+SYSTEMATIC = 0.0011
+_SYSTEMATIC_BLUR = 0.0037
+"""Of u: what resampling and the lens model leave, and for each pixel of blur that the sharpest lens
+type has (docs/virtual-depth.md)."""
 _CORRELATED = 0.42
 """Share of the interpolated noise that neighboring samples have in common, at the frequencies of
 the gradients (docs/virtual-depth.md)."""
@@ -205,7 +207,7 @@ def estimate_virtual_depth(
     fused[..., 3] *= inflation
     widen(fused, measured_at, sums, half, _EDGE, inflation)
     flags = _flag_cells(fused, settled, margin, options)
-    return _evaluate(image, table, lenses, fused, flags, step, options, depth_range)
+    return _evaluate(image, grid, optics, fused, flags, step, options, depth_range)
 
 
 def find_depth_range(
@@ -342,8 +344,8 @@ def _flag_cells(
 
 def _evaluate(
     image: Float32Array,
-    table: object,
-    lenses: object,
+    grid: MicroLensGrid,
+    optics: LensOptics,
     fused: FloatArray,
     cell_flags: npt.NDArray[np.uint8],
     step: float,
@@ -357,7 +359,17 @@ def _evaluate(
     rho, variance = np.empty(shape, np.float32), np.empty(shape, np.float32)
     hidden = np.empty(shape, np.bool_)
     _kernels.spread_out(
-        image, table, lenses, fused, step, step / fine, _EDGE, _CHOICE_WINDOW, rho, variance, hidden
+        image,
+        grid.index.table,
+        optics.pack(),
+        fused,
+        step,
+        step / fine,
+        _EDGE,
+        _CHOICE_WINDOW,
+        rho,
+        variance,
+        hidden,
     )
     rows = np.minimum((np.arange(shape[0]) + 0.5) * fine / step, len(cell_flags) - 1).astype(int)
     cols = np.minimum((np.arange(shape[1]) + 0.5) * fine / step, cell_flags.shape[1] - 1)
@@ -369,7 +381,8 @@ def _evaluate(
         beyond = (rho < low * (1.0 + _EDGE)) | (rho > high * (1.0 - _EDGE))
     flags[beyond] |= np.uint8(DepthFlag.OUT_OF_RANGE)
     filled: Float32Array = np.asarray(1.0 / np.clip(rho, low, high), np.float32)
-    sigma = np.sqrt(variance * filled**4 + np.float32(SYSTEMATIC**2) * filled**2)
+    systematic = SYSTEMATIC**2 + (_SYSTEMATIC_BLUR * optics.compute_least_blur(rho)) ** 2
+    sigma = np.sqrt(variance * filled**4 + systematic * filled**2)
     flags[~(sigma < np.float32(options.most_sigma) * np.abs(filled))] |= np.uint8(
         DepthFlag.NO_TEXTURE
     )

@@ -112,6 +112,16 @@ class LensOptics:
             (-(_PIXEL_VARIANCE_PX2 + blur_variance_px2) * slopes).astype(np.float32),
         )
 
+    def compute_least_blur(self, rho: Float32Array) -> Float32Array:
+        """Return the blur of the sharpest lens type at inverse virtual depths, px; 0 if unknown."""
+        known = self.focal_rhos[np.isfinite(self.focal_rhos)].astype(np.float32)
+        if len(known) == 0:
+            return np.zeros_like(rho)
+        defocus = np.abs(rho - known[0])
+        for focal in known[1:]:
+            np.minimum(defocus, np.abs(rho - focal), out=defocus)
+        return np.asarray(np.float32(self.blur_px) * defocus)
+
     def pack(self) -> tuple[Any, ...]:
         """Return what the kernels take as `lenses`."""
         return (
