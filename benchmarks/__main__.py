@@ -10,7 +10,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import bundle, calibrate, camera, command_line, depth, grid, simulate, slam, virtual
+from benchmarks import (
+    bundle,
+    calibrate,
+    camera,
+    command_line,
+    degenerate,
+    depth,
+    grid,
+    simulate,
+    slam,
+    virtual,
+)
 from lifcal import __version__
 from lifcal.files import write_json
 
@@ -21,6 +32,7 @@ BENCHMARKS = {
     "virtual": virtual.run,
     "bundle": bundle.run,
     "calibrate": calibrate.run,
+    "degenerate": degenerate.run,
     "depth": depth.run,
     "slam": slam.run,
     "command-line": command_line.run,

@@ -1,0 +1,113 @@
+"""Recordings that cannot tell the camera: no answer, or an honest one, and the trouble named.
+
+Same camera and optics as in `benchmarks.calibrate`. A result is confidently wrong if a parameter is
+off by more than three of its sigmas, or if the verdict calls it good although it is off by more
+than what is asked of good recordings. Recordings and calibrations are kept in
+LIFCAL_BENCHMARK_DATA if that is set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.figures import Figure
+from lifcal.camera import read_camera
+from lifcal.evaluate import Evaluation, evaluate_calibration
+from lifcal.simulate import Simulation, SimulationOptions, write_sequence
+
+CAMERA = "r5-16mm"
+_MOST_SIGMAS = 3.0
+_LIMITS = {"F": 0.05, "alpha": 0.3, "c_x": 1.5, "c_y": 1.5}
+"""Of a good calibration, in per cent or px. Without a scale only these can be compared."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A recording, and words of which the answer must have one."""
+
+    name: str
+    scene: str
+    path: str
+    frames: int
+    words: tuple[str, ...]
+
+
+TROUBLES = (
+    Trouble("wall", "wall", "winding", 14, ("flat",)),
+    Trouble("pure rotation", "desk", "rotation", 14, ("sideways",)),
+    Trouble("pure forward", "desk", "forward", 14, ("sideways", "turned", "other distances")),
+    Trouble("bare", "bare", "winding", 8, ("texture",)),
+    Trouble("3 frames", "desk", "winding", 3, ("frames",)),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What `lifcal calibrate` said."""
+
+    text: str
+    level: str
+    """Of the verdict; 'error' if there is none."""
+    evaluation: Evaluation | None
+
+    def count_wrong(self) -> int:
+        """Return how many parameters are confidently wrong."""
+        if self.evaluation is None:
+            return 0
+        wrong = 0
+        for row in self.evaluation.parameters:
+            if row.name in _LIMITS and row.error_sigmas is not None:
+                size = abs(row.error if row.percent is None else row.percent)
+                far = self.level == "good" and size > _LIMITS[row.name]
+                wrong += far or abs(row.error_sigmas) > _MOST_SIGMAS
+        return wrong
+
+
+def run() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as scratch:
+        data = Path(os.environ.get("LIFCAL_BENCHMARK_DATA", scratch))
+        return [figure for trouble in TROUBLES for figure in judge(trouble, data)]
+
+
+def judge(trouble: Trouble, data: Path) -> list[Figure]:
+    """Calibrate a recording, print the answer, and tell whether it is an honest one."""
+    answer = ask(trouble, data)
+    print(f"{trouble.name}: {answer.level}: {answer.text}")
+    if answer.evaluation is not None:
+        for row in answer.evaluation.parameters:
+            if row.name in _LIMITS:
+                print(f"  {row.name}: {row.error:+.4g}, {row.error_sigmas} sigma")
+    named = any(word in answer.text for word in trouble.words)
+    return [
+        Figure(f"{trouble.name}: confidently wrong", answer.count_wrong(), "", "lower", 0),
+        Figure(f"{trouble.name}: called good", int(answer.level == "good"), "", "lower", 0),
+        Figure(f"{trouble.name}: trouble named", int(named), "", "higher", 1),
+    ]
+
+
+def ask(trouble: Trouble, data: Path) -> Answer:
+    """Render what is not there, and calibrate."""
+    recording = data / f"{CAMERA}-{trouble.scene}-{trouble.path}-{trouble.frames}"
+    options = SimulationOptions(
+        camera=CAMERA, scene=trouble.scene, path=trouble.path, frames=trouble.frames
+    )
+    write_sequence(recording, Simulation(options))
+    pixel_um = read_camera(recording / "truth" / "camera.json").pixel_size_mm * 1000.0
+    out = data / f"{recording.name}-calibration"
+    words = ["calibrate", str(recording / "raw"), "--white", str(recording / "white.png")]
+    words += ["--pixel-size-um", str(pixel_um), "-o", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-m", "lifcal", *words], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if "error:" in line]
+        return Answer(" ".join(dict.fromkeys(lines[-2:])), "error", None)
+    verdict = json.loads((out / "summary.json").read_text())["verdict"]
+    text = " ".join([verdict["text"], *verdict["reasons"]])
+    return Answer(text, verdict["level"], evaluate_calibration(out, recording))
