@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,8 @@ from lifcal.export import (
     write_authors,
     write_colmap,
 )
+from lifcal.files import write_json
+from lifcal.geometry import Trajectory, write_tum
 from lifcal.simulate import build_camera
 from tests.export.cases import exact_case, moved, write_out
 
@@ -138,13 +141,31 @@ def test_only_registered_frames_and_listed_points(case, tmp_path):
     )
 
 
+def test_frames_are_found_by_their_times(case, tmp_path):
+    """Times of a clock, as `lifcal calibrate --timestamps` writes them, and their frames."""
+    folder = write_out(tmp_path, case)
+    start = 1731772800.25
+    summary = json.loads((folder / "summary.json").read_text())
+    for frame in summary["frames"]:
+        frame["time"] = start + frame["index"] / 15.0
+    write_json(folder / "summary.json", summary)
+    times = start + np.arange(len(case.poses)) / 15.0
+    write_tum(folder / "poses.txt", Trajectory(times[2:], case.poses[2:]))
+    found = read_calibration(folder)
+    np.testing.assert_array_equal(found.views, range(2, 7))
+    assert found.names == tuple(f"{i:04d}" for i in range(2, 7))
+    write_tum(folder / "poses.txt", Trajectory(times[2:] + 0.01, case.poses[2:]))
+    with pytest.raises(DataError, match="no frame has the timestamp"):
+        read_calibration(folder)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("0.5 0 0 0 0 0 0 1\n", "not a frame's number"),
+        ("0.5 0 0 0 0 0 0 1\n", "no frame has the timestamp 0.5"),
         ("1 0 0 0 0 0 0 1\n1 0 0 1 0 0 0 1\n", "appears twice"),
         ("# nothing\n", "holds no pose"),
-        ("70 0 0 0 0 0 0 1\n", "no observation"),
+        ("99 0 0 0 0 0 0 1\n", "no observation"),
     ],
 )
 def test_poses_that_do_not_fit(case, tmp_path, text, words):

@@ -15,7 +15,8 @@ from lifcal.bundle import read_observations
 from lifcal.camera import read_camera
 from lifcal.cli.app import app
 from lifcal.errors import ConfigError, DataError, EstimationError, InputError
-from lifcal.geometry import read_tum
+from lifcal.export import read_calibration
+from lifcal.geometry import Trajectory, read_tum, write_tum
 from lifcal.imaging.frames import open_frames
 from lifcal.pipeline.calibration import FILES, CalibrateOptions, _Bench, _key, calibrate_frames
 from lifcal.pipeline.listener import Listener
@@ -224,6 +225,20 @@ def test_another_trajectory_in_the_same_file_is_another_run(recording, found, tm
     assert _key(run, options) == first
     path.write_text(path.read_text().replace("1", "2"))
     assert _key(run, options) != first
+
+
+def test_times_of_a_clock(recording, tracked, tmp_path):
+    """Poses have the frames' own times, and a known trajectory is found by them."""
+    times = 1731772800.0 + np.arange(FRAMES) / 15.0
+    path = tmp_path / "robot.txt"
+    write_tum(path, Trajectory(times, recording.simulation.trajectory.world_from_cam))
+    scale = ScaleOptions(trajectory=path)
+    timed = recording.calibrate(tracked, scale, timestamps=tuple(times.tolist()))
+    assert timed.summary["scale_source"] == "camera positions"
+    np.testing.assert_allclose(read_tum(tracked / "poses.txt").timestamps, times, atol=1e-6)
+    np.testing.assert_array_equal(read_calibration(tracked).views, range(FRAMES))
+    with pytest.raises(DataError, match="1 timestamps for 12 frames"):
+        recording.calibrate(tracked, scale, timestamps=(1.0,))
 
 
 @pytest.mark.parametrize("part", [0.0, 0.5])

@@ -3,23 +3,13 @@
 import pytest
 
 from lifcal.errors import DataError, InputError
-from lifcal.pipeline.rgbd import RgbdOptions, RgbdRecord, make_file_names, read_timestamps
+from lifcal.pipeline.rgbd import RgbdOptions, RgbdRecord, make_file_names
 
 
 def test_names_for_lists_have_no_spaces():
     assert make_file_names(["a b", "c", "d\te"]) == ["a_b", "c", "d_e"]
     with pytest.raises(DataError, match="a_b"):
         make_file_names(["a b", "a_b"])
-
-
-def test_timestamps(tmp_path):
-    path = tmp_path / "times.txt"
-    path.write_text("# seconds\n1.5 first.png\n\n2e3 # late\n")
-    assert read_timestamps(path) == [1.5, 2000.0]
-    for bad in ("1\nnan\n", "1\ninf\n", "1\nfast\n"):
-        path.write_text(bad)
-        with pytest.raises(DataError, match="line 2"):
-            read_timestamps(path)
 
 
 def test_options_are_checked():

@@ -97,22 +97,26 @@ def test_positions(tmp_path, rng):
     ]
     path = tmp_path / "poses.txt"
     write_tum(path, Trajectory.from_poses(poses))
-    found = read_positions(path, np.array([2, 5, 9, 14]), 0.7)
+    indices = np.array([2, 5, 9, 14])
+    found = read_positions(path, indices, indices.astype(float), 0.7)
     np.testing.assert_array_equal(found.view_ids, [2, 5, 9])
     wanted = [poses[index].translation_mm for index in (2, 5, 9)]
     np.testing.assert_allclose(found.positions_world_mm, wanted, atol=1e-6)
     np.testing.assert_array_equal(found.sigmas_mm, 0.7)
     with pytest.raises(DataError, match="position of 2 registered frames \\(need 3\\)"):
-        read_positions(path, np.array([2, 5, 14, 15]), 0.7)
+        read_positions(path, indices, indices + 1.0, 0.7)
+    again = read_positions(path, indices - 2, indices.astype(float), 0.7)
+    np.testing.assert_array_equal(again.view_ids, [0, 3, 7])
+    np.testing.assert_array_equal(again.positions_world_mm, found.positions_world_mm)
     path.write_text("0 1 2 3\n")
     with pytest.raises(DataError, match="line 1"):
-        read_positions(path, np.arange(3), 0.7)
+        read_positions(path, np.arange(3), np.arange(3.0), 0.7)
 
 
 def test_positions_in_an_empty_file(tmp_path):
     (tmp_path / "poses.txt").write_text("# nothing\n")
     with pytest.raises(DataError, match=r"0 registered frames|no poses"):
-        read_positions(tmp_path / "poses.txt", np.arange(5), 1.0)
+        read_positions(tmp_path / "poses.txt", np.arange(5), np.arange(5.0), 1.0)
 
 
 # Geometry

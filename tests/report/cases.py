@@ -33,4 +33,4 @@ def run(rng, *, scale=True, magnified=None, outliers=0.02, options=OPTIONS):
 
 def frames_of(adjustment):
     ids = adjustment.problem.observations.view_ids.tolist()
-    return [FrameEntry(f"frame{i}.png", i, True) for i in ids]
+    return [FrameEntry(f"frame{i}.png", i, True, float(i)) for i in ids]

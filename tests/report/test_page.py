@@ -49,7 +49,11 @@ def check(page):
 @pytest.fixture(scope="module")
 def summary():
     found = cases.run(np.random.default_rng(7))
-    frames = [*cases.frames_of(found)[1:], FrameEntry(EVIL, 0, True), FrameEntry(EVIL, 99, False)]
+    frames = [
+        *cases.frames_of(found)[1:],
+        FrameEntry(EVIL, 0, True, 0.0),
+        FrameEntry(EVIL, 99, False, 99.0),
+    ]
     statistics = build_statistics(
         found,
         frames=frames,

@@ -154,7 +154,7 @@ def test_assumptions_name_the_focus_term(rng, adjustment, statistics):
 
 def test_size_is_bounded(adjustment):
     """Thinned evenly, with the first and the last."""
-    frames = [FrameEntry(f"frame{i}.png", i, i % 2 == 0) for i in range(20000)]
+    frames = [FrameEntry(f"frame{i}.png", i, i % 2 == 0, float(i)) for i in range(20000)]
     n = 30000
     points = np.concatenate([adjustment.state.points_world_mm, np.ones((n, 3))])
     many = replace(adjustment, state=replace(adjustment.state, points_world_mm=points))

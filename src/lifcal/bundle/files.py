@@ -16,11 +16,13 @@ from lifcal.geometry import Trajectory, write_tum
 FILES = ("camera.json", "poses.txt", "points.ply", "summary.json")
 
 
-def write_adjustment(folder: str | Path, adjustment: Adjustment) -> dict[str, Path]:
+def write_adjustment(
+    folder: str | Path, adjustment: Adjustment, times: FloatArray | None = None
+) -> dict[str, Path]:
     """Write the four files, each whole or not at all; return where they are.
 
-    Poses (camera to world; the timestamp is the view's id) and points are in metres, or without a
-    scale in thousandths of its arbitrary unit.
+    Poses (camera to world; the timestamps are `times` of the views, or their ids) and points are in
+    metres, or without a scale in thousandths of its arbitrary unit.
     """
     folder = Path(folder)
     paths = {name: folder / name for name in FILES}
@@ -40,7 +42,9 @@ def write_adjustment(folder: str | Path, adjustment: Adjustment) -> dict[str, Pa
     )
     observations = adjustment.problem.observations
     poses = tuple(pose.inverse() for pose in adjustment.cam_from_world)
-    write_tum(paths["poses.txt"], Trajectory(observations.view_ids.astype(np.float64), poses))
+    if times is None:
+        times = observations.view_ids.astype(np.float64)
+    write_tum(paths["poses.txt"], Trajectory(times, poses))
     write_points(paths["points.ply"], adjustment.state.points_world_mm, observations.point_ids)
     write_json(paths["summary.json"], content)
     return paths

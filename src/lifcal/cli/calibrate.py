@@ -65,7 +65,7 @@ def calibrate(
     trajectory: Annotated[
         Path | None,
         typer.Option(
-            help="Known poses, TUM format; the timestamp is the frame's index.",
+            help="Known poses, TUM format; the timestamp is the frame's index, or --timestamps.",
             rich_help_panel=_SCALE,
         ),
     ] = None,
@@ -75,6 +75,10 @@ def calibrate(
     known: Annotated[
         str | None,
         typer.Option(help="f_L=16.748,B=0.376 in mm: recalibration.", rich_help_panel=_SCALE),
+    ] = None,
+    timestamps: Annotated[
+        Path | None,
+        typer.Option(help="One time a line, for every raw, for poses.txt; the index without."),
     ] = None,
     points: Annotated[int, typer.Option(help="Scene points to measure.")] = 1000,
     distortion: Annotated[
@@ -89,6 +93,7 @@ def calibrate(
     Writes camera.json, poses.txt, points.ply, cameras.ply, observations.csv, focused images,
     summary.json and report.html. Run the same command again to continue an interrupted one.
     """
+    from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
     from lifcal.pipeline.calibration import CalibrateOptions, calibrate_frames
     from lifcal.pipeline.scale import ScaleOptions, read_marker_distances, read_picked_distances
@@ -113,6 +118,7 @@ def calibrate(
         SfmOptions(matching=matching, seed=seed),
         points=points,
         distortion=distortion,
+        timestamps=None if timestamps is None else tuple(read_timestamps(timestamps)),
     )
     frames = open_frames(raws, bayer=bayer)
     found = calibrate_frames(

@@ -114,9 +114,10 @@ def depth(
     intrinsics.json for Open3D. Frames that cannot be used are named, the others are done. Run the
     same command again to continue an interrupted one.
     """
+    from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
     from lifcal.metric import MetricOptions
-    from lifcal.pipeline.rgbd import RgbdOptions, make_rgbd, read_timestamps
+    from lifcal.pipeline.rgbd import RgbdOptions, make_rgbd
 
     metric = MetricOptions(
         scale=scale,

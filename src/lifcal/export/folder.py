@@ -16,6 +16,9 @@ from lifcal.errors import DataError
 from lifcal.files import read_bytes, read_json
 from lifcal.geometry import RigidTransform, read_tum
 
+_SAME_TIME_S = 2e-6
+"""poses.txt has six decimals."""
+
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
@@ -108,18 +111,15 @@ def read_calibration(folder: str | Path) -> Calibration:
     camera = read_camera(folder / "camera.json")
     path = folder / "poses.txt"
     trajectory = read_tum(path)
-    times = trajectory.timestamps
-    if len(times) == 0:
+    if len(trajectory.timestamps) == 0:
         raise DataError(f"{path}: holds no pose")
-    views = np.rint(times).astype(np.int64)
-    if not np.allclose(views, times, rtol=0.0, atol=1e-6):
-        raise DataError(f"{path}: timestamp {times[views != times][0]:g} is not a frame's number")
+    known = _read_frames(folder)
+    views = _find_views(trajectory.timestamps, known, path)
     order = np.argsort(views, kind="stable")
     views = views[order]
     if (np.diff(views) == 0).any():
         raise DataError(f"{path}: frame {views[:-1][np.diff(views) == 0][0]} appears twice")
-    known = _read_names(folder)
-    names = tuple(known.get(view, f"{view:04d}") for view in views.tolist())
+    names = tuple(known[view].name if view in known else f"{view:04d}" for view in views.tolist())
     poses = tuple(trajectory.world_from_cam[i] for i in order)
     return Calibration(folder, camera, read_only(views), names, poses)
 
@@ -171,17 +171,40 @@ def _read_summary(folder: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
-def _read_names(folder: Path) -> dict[int, str]:
-    """Return the name of each frame that summary.json lists."""
+@dataclass(frozen=True)
+class _Frame:
+    name: str
+    time: float
+
+
+def _read_frames(folder: Path) -> dict[int, _Frame]:
+    """Return name and timestamp of each frame that summary.json lists, by its index."""
     try:
         return {
-            int(frame["index"]): str(frame["name"])
+            int(frame["index"]): _Frame(
+                str(frame["name"]), float(frame.get("time", frame["index"]))
+            )
             for frame in _read_summary(folder).get("frames", [])
         }
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise DataError(
-            f"{folder / 'summary.json'}: frames needs a list of {{name, index, registered}}"
+            f"{folder / 'summary.json'}: frames needs a list of {{name, index, registered, time}}"
         ) from None
+
+
+def _find_views(times: FloatArray, known: dict[int, _Frame], path: Path) -> IntArray:
+    """Return which frames have these timestamps: their numbers, if no frames are listed."""
+    if not known:
+        views = np.rint(times).astype(np.int64)
+        off = np.abs(views - times)
+    else:
+        listed = np.array([frame.time for frame in known.values()])
+        nearest = np.argmin(np.abs(times[:, None] - listed), axis=1)
+        views = np.array(list(known), np.int64)[nearest]
+        off = np.abs(listed[nearest] - times)
+    if (off > _SAME_TIME_S).any():
+        raise DataError(f"{path}: no frame has the timestamp {times[off > _SAME_TIME_S][0]:g}")
+    return views
 
 
 def _read_ply(path: Path) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,3 +80,22 @@ def read_tum(path: Path) -> Trajectory:
         timestamps.append(t)
         poses.append(pose)
     return Trajectory(np.array(timestamps), tuple(poses))
+
+
+def read_timestamps(path: Path) -> list[float]:
+    """Read one time a line, its first word, rising; DataError names the line that is wrong."""
+    found: list[float] = []
+    text = read_bytes(path).decode("utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        try:
+            found.append(float(words[0]))
+        except ValueError:
+            found.append(math.nan)
+        if not math.isfinite(found[-1]):
+            raise DataError(f"{path}: line {number}: needs a number, found {line!r}")
+        if len(found) > 1 and found[-1] <= found[-2]:
+            raise DataError(f"{path}: line {number}: {words[0]} is not after the time before it")
+    return found

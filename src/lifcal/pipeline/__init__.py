@@ -26,6 +26,7 @@ def calibrate(
     distances: str | Path | None = None,
     trajectory: str | Path | None = None,
     known: Mapping[str, float] | None = None,
+    timestamps: str | Path | None = None,
     points: int = 1000,
     seed: int = 0,
     listener: Listener | None = None,
@@ -51,6 +52,8 @@ def calibrate(
     marker_distances, distances, trajectory : str or Path, optional
     known : mapping of str to float, optional
         f_L and B in mm.
+    timestamps : str or Path, optional
+        A file with one time a line, for every frame.
     points : int
         Scene points to measure.
     seed : int
@@ -64,6 +67,7 @@ def calibrate(
     EstimationError
         If the frames do not determine the camera; the message says why and what to do.
     """
+    from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
     from lifcal.pipeline.calibration import CalibrateOptions, calibrate_frames
     from lifcal.pipeline.scale import ScaleOptions, read_marker_distances, read_picked_distances
@@ -79,7 +83,12 @@ def calibrate(
         known=known or {},
     )
     options = CalibrateOptions(
-        pixel_size_um, focal_length_mm, scale, SfmOptions(seed=seed), points=points
+        pixel_size_um,
+        focal_length_mm,
+        scale,
+        SfmOptions(seed=seed),
+        points=points,
+        timestamps=None if timestamps is None else tuple(read_timestamps(Path(timestamps))),
     )
     named = {"grid": grid, "white": white, "xml": xml}
     sources = {key: None if path is None else Path(path) for key, path in named.items()}

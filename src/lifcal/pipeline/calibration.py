@@ -138,6 +138,8 @@ class CalibrateOptions:
     distortion : str
         As in `AdjustOptions`.
     loss : str
+    timestamps : tuple of float or None
+        Of all frames, for poses.txt and to find them in a known trajectory; None: their indices.
     """
 
     pixel_size_um: float
@@ -149,6 +151,7 @@ class CalibrateOptions:
     rounds: int = 3
     distortion: str = "brown"
     loss: str = "cauchy"
+    timestamps: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         low, high = _PIXEL_SIZES_UM
@@ -167,6 +170,12 @@ class CalibrateOptions:
     def pixel_size_mm(self) -> float:
         """Pixel size in mm."""
         return self.pixel_size_um / 1000.0
+
+    def time_frames(self, frame_indices: IntArray) -> FloatArray:
+        """Return the timestamps of frames."""
+        if self.timestamps is None:
+            return frame_indices.astype(np.float64)
+        return np.asarray(self.timestamps, np.float64)[frame_indices]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options for JSON."""
@@ -247,6 +256,8 @@ def calibrate_frames(
     """
     listener = listener or Listener()
     clock = _Clock()
+    if options.timestamps is not None and len(options.timestamps) != len(frames):
+        raise DataError(f"{len(options.timestamps)} timestamps for {len(frames)} frames")
     check_writable(folder)
     run = focus_frames(frames, folder, DepthOptions(), dict(sources), listener)
     if run.engine is None or not run.done:
@@ -384,7 +395,10 @@ class _Bench:
         positions = None
         if options.scale.trajectory is not None:
             positions = read_positions(
-                options.scale.trajectory, frame_indices, options.scale.trajectory_sigma_mm
+                options.scale.trajectory,
+                frame_indices,
+                options.time_frames(frame_indices),
+                options.scale.trajectory_sigma_mm,
             )
         measure_options = MeasureOptions(window_px=window)
         with listener.status("choosing micro images"):
@@ -797,14 +811,18 @@ def _write_all(
     key: str,
     clock: _Clock,
 ) -> dict[str, Any]:
-    registered = set(adjustment.problem.observations.view_ids.tolist())
+    views = adjustment.problem.observations.view_ids
+    registered = set(views.tolist())
     names = run.usable.frames.names
-    entries = [FrameEntry(name, i, i in registered) for i, name in enumerate(names)]
+    times = bench.options.time_frames(np.arange(len(names)))
+    entries = [
+        FrameEntry(name, i, i in registered, float(times[i])) for i, name in enumerate(names)
+    ]
     middle = bench.frame_indices[len(bench.frame_indices) // 2]
     # The summary says that all is there: the old one goes first, the new one comes after the rest.
     for name in FILES[FILES.index("summary.json") :]:
         (folder / name).unlink(missing_ok=True)
-    write_adjustment(folder, adjustment)
+    write_adjustment(folder, adjustment, times[views])
     write_text(folder / "cameras.ply", _cameras_ply(adjustment))
     write_observations(folder / "observations.csv", adjustment.problem.observations)
     clock.lap("files")

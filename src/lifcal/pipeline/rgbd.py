@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lifcal.errors import DataError, EstimationError, InputError
-from lifcal.files import read_bytes
 from lifcal.pipeline.behind import WriteBehind
 from lifcal.pipeline.focusing import (
     FRAMES_FOR_RANGE,
@@ -519,23 +518,6 @@ def _read_poses(path: Path) -> dict[float, RigidTransform]:
 
     trajectory = read_tum(path)
     return dict(zip(trajectory.timestamps.tolist(), trajectory.world_from_cam, strict=True))
-
-
-def read_timestamps(path: Path) -> list[float]:
-    """Read one number a line; DataError names the line that is none."""
-    found = []
-    text = read_bytes(path).decode("utf-8", errors="replace")
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split("#")[0].split()
-        if not words:
-            continue
-        try:
-            found.append(float(words[0]))
-        except ValueError:
-            found.append(math.nan)
-        if not math.isfinite(found[-1]):
-            raise DataError(f"{path}: line {number}: needs a number, found {line!r}")
-    return found
 
 
 def _fuse(

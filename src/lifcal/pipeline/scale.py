@@ -534,8 +534,10 @@ def _correlate(first: FloatArray, second: FloatArray) -> float:
     return float(a @ b) / size if size > 0.0 else math.nan
 
 
-def read_positions(path: Path, frame_indices: IntArray, sigma_mm: float) -> CameraPositions:
-    """Return the positions of registered frames from a TUM file.
+def read_positions(
+    path: Path, frame_indices: IntArray, times: FloatArray, sigma_mm: float
+) -> CameraPositions:
+    """Return the positions of registered frames, which have these times, from a TUM file.
 
     Raises
     ------
@@ -545,15 +547,15 @@ def read_positions(path: Path, frame_indices: IntArray, sigma_mm: float) -> Came
     trajectory = read_tum(path)
     positions = trajectory.positions_world_mm()
     ids, places = [], []
-    for index in frame_indices.tolist():
-        off = np.abs(trajectory.timestamps - index)
+    for index, time in zip(frame_indices.tolist(), times.tolist(), strict=True):
+        off = np.abs(trajectory.timestamps - time)
         if off.min(initial=np.inf) < _SAME_TIME:
             ids.append(index)
             places.append(positions[int(np.argmin(off))])
     if len(ids) < 3:
         raise DataError(
-            f"{path}: has the position of {len(ids)} registered frames (need 3); the timestamp is "
-            "the frame's index in sorted order"
+            f"{path}: has the position of {len(ids)} registered frames (need 3); without "
+            "--timestamps a frame's time is its index in sorted order"
         )
     try:
         return CameraPositions(

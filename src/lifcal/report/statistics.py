@@ -63,11 +63,14 @@ class FrameEntry:
         The id of its view in the observations.
     registered : bool
         Whether it has a pose.
+    time : float
+        Its timestamp in poses.txt.
     """
 
     name: str
     index: int
     registered: bool
+    time: float
 
 
 def build_statistics(
@@ -111,7 +114,12 @@ def build_statistics(
         "n_frames": len(frames),
         "n_registered": sum(frame.registered for frame in frames),
         "frames": [
-            {"name": frame.name, "index": frame.index, "registered": frame.registered}
+            {
+                "name": frame.name,
+                "index": frame.index,
+                "registered": frame.registered,
+                "time": frame.time,
+            }
             for frame in _thin(frames, _MAX_FRAMES)
         ],
         "units": _units(adjustment),

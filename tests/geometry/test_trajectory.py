@@ -1,0 +1,20 @@
+"""Times of frames."""
+
+import pytest
+
+from lifcal.errors import DataError
+from lifcal.geometry import read_timestamps
+
+
+def test_timestamps(tmp_path):
+    path = tmp_path / "times.txt"
+    path.write_text("# seconds\n1.5 first.png\n\n2e3 # late\n")
+    assert read_timestamps(path) == [1.5, 2000.0]
+    for bad in ("1\nnan\n", "1\ninf\n", "1\nfast\n"):
+        path.write_text(bad)
+        with pytest.raises(DataError, match="line 2"):
+            read_timestamps(path)
+    for bad in ("1\n2\n2\n", "1\n2\n1.5\n"):
+        path.write_text(bad)
+        with pytest.raises(DataError, match=r"line 3: .* is not after"):
+            read_timestamps(path)
