@@ -1,12 +1,13 @@
 """The bundle adjustment: start values, problem, solver, scale and gauge, covariance."""
 
-from lifcal.bundle.adjustment import Adjustment, AdjustOptions, adjust, grid_from_observations
+from lifcal.bundle.adjustment import Adjustment, AdjustOptions, adjust
 from lifcal.bundle.covariance import Covariance, compute_covariance, describe_weakness
 from lifcal.bundle.focus import FocusTerm, focal_planes_from_paper
 from lifcal.bundle.linear import Layout, Loss
 from lifcal.bundle.observations import Observations, read_observations, write_observations
 from lifcal.bundle.problem import BundleState, Prior, Problem
 from lifcal.bundle.scale import CameraPositions, Distances, read_distances
+from lifcal.bundle.selection import grid_from_observations
 from lifcal.bundle.solver import Iteration, SolverOptions, SolverSummary, solve
 from lifcal.bundle.start import (
     Start,

@@ -33,8 +33,17 @@ from lifcal.bundle.linear import Layout, count_parameters
 from lifcal.bundle.observations import Observations
 from lifcal.bundle.problem import LENGTHS, BundleState, Prior, Problem
 from lifcal.bundle.scale import CameraPositions, Distances, find_ids
+from lifcal.bundle.selection import (
+    check_inside,
+    grid_from_observations,
+    keep_known_points,
+    keep_known_views,
+    mend_depth,
+    restrict,
+    select,
+)
 from lifcal.bundle.solver import Iteration, SolverOptions, SolverSummary, solve
-from lifcal.bundle.start import Start, refit_depth
+from lifcal.bundle.start import Start
 from lifcal.bundle.summary import AdjustSummary, Stage, count_outliers, measure_residual_scale
 from lifcal.camera import (
     MicroLensGrid,
@@ -57,10 +66,6 @@ _PRICE = 2.0
 """By how much twice the cost must fall for a term (Akaike): that of chance is 1."""
 _MANY_REJECTED = 0.2
 """Share of the observations from which their rejection is said."""
-_REACH_RADII = 3.0
-"""Of a micro image, from its center: farther off an observation is not in it."""
-_MOST_STRAYS = 0.05
-"""Share of observations outside their micro images that may be mistakes of a detector."""
 _ROUGH = 1e-4
 """Solves to this tolerance and larger ones only have to come near."""
 _CONTRADICTION = 0.1
@@ -218,11 +223,11 @@ def adjust(
         grid = grid_from_observations(observations, grid)
     check_inside(observations, grid.image_size)
     notes: list[str] = []
-    observations, state = _select(observations, start, grid, notes)
+    observations, state = select(observations, start, grid, notes)
     check_enough(observations)
-    state = _mend_depth(observations, state, pixel_size_mm)
-    distances = _known_points(distances, observations, notes)
-    positions = _known_views(positions, observations, notes)
+    state = mend_depth(observations, state, pixel_size_mm)
+    distances = keep_known_points(distances, observations, notes)
+    positions = keep_known_views(positions, observations, notes)
     run = _Run(options, on_iteration)
     problem = _make_problem(observations, state, pixel_size_mm, options, distances, positions)
     if problem.scale_source is None:
@@ -333,210 +338,6 @@ def _covariance(stage: _Stage, options: AdjustOptions, inflation: float) -> Cova
 
 
 # Before the first solve
-
-
-def grid_from_observations(
-    observations: Observations, image_size: tuple[int, int]
-) -> MicroLensGrid:
-    """Return the grid of the centers that were observed, as an explicit list.
-
-    Raises
-    ------
-    InputError
-        If a center has two lens types, or centers overlap as those of two cameras would.
-    """
-    from scipy.spatial import cKDTree
-
-    check_inside(observations, image_size)
-    table, index = observations.centers
-    types = np.zeros(len(table), np.int64)
-    types[index] = observations.lens_types
-    mixed = types[index] != observations.lens_types
-    if mixed.any():
-        x, y = table[index[np.argmax(mixed)]]
-        raise InputError(f"the micro image at ({x:g}, {y:g}) has two lens types")
-    if len(table) < 3:
-        raise InputError(f"only {len(table)} different micro images were observed")
-    nearest = cKDTree(table).query(table, k=2)[0][:, 1]
-    # The pitch from each view alone: there, only one grid can be seen.
-    pitches = []
-    for view in range(len(observations.view_ids)):
-        seen = table[np.unique(index[observations.view_indices == view])]
-        if len(seen) > 2:
-            pitches.append(float(np.median(cKDTree(seen).query(seen, k=2)[0][:, 1])))
-    pitch = float(np.median(pitches)) if pitches else float(np.median(nearest))
-    # Centers found anew in each view lie within a pixel of each other, another grid's do not.
-    between = (nearest > 2.0) & (nearest < 0.6 * pitch)
-    if between.mean() > 0.02:
-        raise InputError(
-            f"{int(between.sum())} of {len(table)} micro-image centers lie less than 0.6 pitches "
-            "from another: are these observations of several cameras, or of a camera that was "
-            "refitted in between?"
-        )
-    return MicroLensGrid.from_centers(
-        table, image_size, radius_px=max(pitch / 2.0, 1.0), lens_types=types
-    )
-
-
-def check_inside(observations: Observations, image_size: tuple[int, int]) -> None:
-    """Raise InputError where observations lie outside the image."""
-    width, height = image_size
-    for what, places, margin, most in (
-        # what is measured at the rim may come out a little beyond it, and some are mistakes
-        ("observations", observations.points_raw_px, 2.0, _MOST_STRAYS),
-        ("micro-image centers", observations.centers_raw_px, 0.1 * max(width, height), 0.0),
-    ):
-        x, y = places.T
-        outside = (x < -margin) | (y < -margin)
-        outside |= (x > width - 1 + margin) | (y > height - 1 + margin)
-        if outside.mean() > most:
-            i = int(np.argmax(outside))
-            raise InputError(
-                f"{int(outside.sum())} of {len(x)} {what} lie outside the image of {width} x "
-                f"{height} px, the first at ({x[i]:g}, {y[i]:g}): of another camera or size?"
-            )
-
-
-def _find_strays(observations: Observations, radius_px: float) -> BoolArray:
-    """Tell which observations are nowhere near the micro image that they are said to be in.
-
-    Raises
-    ------
-    InputError
-        If there are many: then the centers are not those of these micro images.
-    """
-    offsets = observations.points_raw_px - observations.centers_raw_px
-    far = np.hypot(offsets[:, 0], offsets[:, 1]) > _REACH_RADII * radius_px
-    if far.mean() > _MOST_STRAYS:
-        i = int(np.argmax(far))
-        raise InputError(
-            f"{int(far.sum())} of {len(far)} observations lie more than {_REACH_RADII:g} radii "
-            f"from the center of their micro image, the first at {observations.points_raw_px[i]} "
-            f"with its center at {observations.centers_raw_px[i]}: are the centers right?"
-        )
-    return np.asarray(far)
-
-
-def _select(
-    observations: Observations, start: Start | BundleState, grid: MicroLensGrid, notes: list[str]
-) -> tuple[Observations, BundleState]:
-    """Keep the views and points that have a place, in front of their cameras."""
-    if isinstance(start, BundleState):
-        start = Start(
-            start,
-            np.ones(len(start.rotations), np.bool_),
-            np.ones(len(start.points_world_mm), np.bool_),
-        )
-    state = start.state
-    if len(state.rotations) != len(observations.view_ids) or len(state.points_world_mm) != len(
-        observations.point_ids
-    ):
-        raise InputError(
-            f"the start has {len(state.rotations)} poses and {len(state.points_world_mm)} points, "
-            f"the observations have {len(observations.view_ids)} views and "
-            f"{len(observations.point_ids)} points"
-        )
-    points, views, offsets = observations.pairs
-    depth = (
-        np.einsum("pj,pj->p", state.rotations[views, 2], state.points_world_mm[points])
-        + state.translations_mm[views, 2]
-    )
-    good = start.registered[views] & start.placed[points] & (depth > 0.0)
-    if not start.registered.all():
-        missing = observations.view_ids[~start.registered]
-        notes.append(
-            f"{len(missing)} of {len(observations.view_ids)} views could not be joined: "
-            f"{list_ids(missing.tolist())}"
-        )
-    behind = start.registered[views] & start.placed[points] & ~(depth > 0.0)
-    if behind.any():
-        notes.append(
-            f"{int(behind.sum())} points lie behind a camera at the start and were left out"
-        )
-    strays = _find_strays(observations, grid.radius_px)
-    if strays.any():
-        notes.append(
-            f"{int(strays.sum())} observations lie outside the micro image that they are said to "
-            "be in: left out"
-        )
-    keep = np.repeat(good, np.diff(offsets)) & ~strays
-    # A point needs two micro images, wherever.
-    counts = np.bincount(observations.point_indices[keep], minlength=len(observations.point_ids))
-    keep &= counts[observations.point_indices] >= 2
-    if not keep.any():
-        raise EstimationError(
-            "no point has a place in front of the cameras that see it", stage="bundle"
-        )
-    lost = np.setdiff1d(
-        observations.point_ids, observations.point_ids[observations.point_indices[keep]]
-    )
-    if len(lost):
-        notes.append(
-            f"{len(lost)} of {len(observations.point_ids)} points have no place, because they are "
-            f"seen in too few micro images or fit nowhere: {list_ids(lost.tolist())}"
-        )
-    return _restrict(observations, state, keep)
-
-
-def _restrict(
-    observations: Observations, state: BundleState, keep: BoolArray
-) -> tuple[Observations, BundleState]:
-    """Leave observations out, and the views and points that are left with none."""
-    if keep.all():
-        return observations, state
-    chosen = observations.select(keep)
-    view_places = find_ids(chosen.view_ids, observations.view_ids, "view")
-    point_places = find_ids(chosen.point_ids, observations.point_ids, "point")
-    return chosen, replace(
-        state,
-        rotations=state.rotations[view_places],
-        translations_mm=state.translations_mm[view_places],
-        points_world_mm=state.points_world_mm[point_places],
-    )
-
-
-def _mend_depth(
-    observations: Observations, state: BundleState, pixel_size_mm: float
-) -> BundleState:
-    """Take alpha and beta from the observations if that fits better than those of the start."""
-    state = state.with_focus(None)
-    layout = Layout(Problem(observations, pixel_size_mm, state))
-    refitted = refit_depth(observations, state)
-    before, after = (
-        np.nanmedian(layout.whitened_lengths(layout.compute_residuals(each)))
-        for each in (state, refitted)
-    )
-    return refitted if after < before else state
-
-
-def _known_points(
-    distances: Distances | None, observations: Observations, notes: list[str]
-) -> Distances | None:
-    """Leave out distances between points that are not there."""
-    if distances is None:
-        return None
-    there = distances.are_between(observations.point_ids)
-    if not there.any():
-        raise InputError(
-            "none of the distances is between points that are observed in registered views"
-        )
-    if there.all():
-        return distances
-    notes.append(f"{int((~there).sum())} distances are to points that are not used: left out")
-    return distances.select(there)
-
-
-def _known_views(
-    positions: CameraPositions | None, observations: Observations, notes: list[str]
-) -> CameraPositions | None:
-    """Leave out positions of views that are not there."""
-    if positions is None:
-        return None
-    there = np.isin(positions.view_ids, observations.view_ids)
-    if there.all():
-        return positions
-    notes.append(f"{int((~there).sum())} known positions are of views that are not used: left out")
-    return positions.select(there)
 
 
 def _make_problem(
@@ -936,7 +737,7 @@ class _Run:
 
 def _leave_out(problem: Problem, wrong: BoolArray) -> Problem:
     """Return the problem without some observations, and with what is known of the rest."""
-    observations, state = _restrict(problem.observations, problem.start, ~wrong)
+    observations, state = restrict(problem.observations, problem.start, ~wrong)
     check_enough(observations)
     distances, positions = problem.distances, problem.positions
     if distances is not None:
