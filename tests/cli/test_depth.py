@@ -297,6 +297,9 @@ def test_errors_are_one_line(recording, here, tmp_path):
         (("--plane", "3B"), "unknown plane '3B'"),
         (("--scale", 0), "scale is 0"),
         (("--range-mm", 900, 400), "nearer first"),
+        (("--range-mm", 1, 400), "nearer than this camera can see"),
+        (("--voxel-mm", 2), "needs the cameras' poses"),
+        (("--voxel-mm", -1, "--poses", folder / "poses.txt"), "voxel size is -1"),
         (("--crop", 300, 0, 40, 40), "not inside the images of 320 x 240 px"),
         (("--every", 0), "--every is 0"),
         (("--frames", 1, 7), "there are frames 0 to 2"),
@@ -318,6 +321,29 @@ def test_poses_of_other_times_are_said(recording, results, here, tmp_path):
     (tmp_path / "poses.txt").write_text("100 0 0 0 0 0 0 1\n")
     done = here(*arguments(folder, out), "--poses", tmp_path / "poses.txt")
     assert_one_line_error(done, "no pose has the timestamp of a frame")
+
+
+def test_times_of_another_run_do_not_mix(recording, results, here, tmp_path):
+    """All frames of the folder get the times of the last command, also those that it leaves out."""
+    folder, _, _ = recording
+    out = tmp_path / "out"
+    shutil.copytree(results, out)
+    (tmp_path / "times.txt").write_text("10.0\n10.5\n11.0\n")
+    more = ("--frames", 0, 1, "--timestamps", tmp_path / "times.txt")
+    done = here(*arguments(folder, out), *more)
+    assert done.returncode == 0, done.stderr
+    assert "2 frames (2 of them before), 3 in the folder," in done.stdout
+    lines = (out / "rgb.txt").read_text().splitlines()[1:]
+    assert [float(line.split()[0]) for line in lines] == [10.0, 10.5, 11.0]
+
+
+def test_poses_of_more_frames_than_given_are_said(recording, here, tmp_path):
+    folder, _, _ = recording
+    command = arguments(folder, tmp_path / "out")
+    command[1] = folder / "raw" / "2.png"
+    done = here(*command, "--poses", folder / "poses.txt")
+    assert done.returncode == 0, done.stderr
+    assert "3 poses for 1 raws, whose times are 0 to 0" in " ".join(done.stderr.split())
 
 
 def test_choosing_frames():

@@ -14,7 +14,10 @@ def test_timestamps(tmp_path):
         path.write_text(bad)
         with pytest.raises(DataError, match="line 2"):
             read_timestamps(path)
-    for bad in ("1\n2\n2\n", "1\n2\n1.5\n"):
+    path.write_text("1731772800250000000\n")
+    with pytest.raises(DataError, match="needs seconds"):
+        read_timestamps(path)
+    for bad in ("1\n2\n2\n", "1\n2\n1.5\n", "1\n2\n2.0000001\n"):
         path.write_text(bad)
         with pytest.raises(DataError, match=r"line 3: .* is not after"):
             read_timestamps(path)

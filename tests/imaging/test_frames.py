@@ -214,6 +214,21 @@ def test_black_and_saturated_frames_are_named(gray, tmp_path):
     assert make_frame(dim, "dim", "dim").saturated == 0.0
 
 
+@pytest.mark.parametrize("bits", [10, 12, 14, 16])
+def test_sixteen_bits_may_hold_fewer(gray, tmp_path, bits):
+    """Full scale is that of the recording's brightest frame, not of the file or of one frame."""
+    full = (1 << bits) - 1
+    bright = (gray.astype(np.float64) * full / 255).astype(np.uint16)
+    for index, factor in enumerate((0.2, 1.0, 0.2)):
+        write(tmp_path / f"{index}.png", (factor * bright).astype(np.uint16))
+    frames = open_frames(tmp_path)
+    assert frames.full_scale == full
+    assert frames.select([0, 2]).full_scale == full
+    for index, factor in enumerate((0.2, 1.0, 0.2)):
+        np.testing.assert_allclose(frames.read(index).gray, factor * gray / 255.0, atol=2.5 / full)
+    assert make_frame(bright, "alone", "alone").gray.max() == pytest.approx(1.0, abs=0.2)
+
+
 def test_an_ordinary_photograph_is_refused(tmp_path):
     simulation = Simulation(
         SimulationOptions(

@@ -45,3 +45,17 @@ def test_a_list_of_centers_is_taken_as_it_is(seen):
     listed = MicroLensGrid.from_centers(grid.centers_raw_px, grid.image_size, radius_px=6.0)
     assert np.isnan(measure_grid_shifts(frame, listed)).all()
     check_grid(frame, listed)
+
+
+def test_another_pitch_or_angle_is_said(seen):
+    """Right in the middle, and off in the corners."""
+    frame, grid = seen
+    middle = 0.5 * (np.array(grid.image_size) - 1.0)
+    for turn in (np.diag([1.002, 1.002]), np.array([[1.0, -0.002], [0.002, 1.0]])):
+        lattice = replace(
+            grid.lattice,
+            origin_px=middle + turn @ (grid.lattice.origin_px - middle),
+            basis_px=grid.lattice.basis_px @ turn.T,
+        )
+        with pytest.raises(DataError, match="toward the corners"):
+            check_grid(frame, replace(grid, lattice=lattice))

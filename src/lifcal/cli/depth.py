@@ -104,7 +104,7 @@ def depth(
     ] = None,
     mesh: Annotated[
         bool,
-        typer.Option("--mesh", help="Write mesh.ply too (lifcal[mesh]).", rich_help_panel=_FUSED),
+        typer.Option("--mesh", help="Write mesh.ply too; needs Open3D.", rich_help_panel=_FUSED),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -170,6 +170,8 @@ def _print_summary(record: RgbdRecord, done: list[str], kept: int) -> None:
     sigmas = [entry["median_sigma_mm"] for entry in entries if entry["median_sigma_mm"]]
     count = f"{len(done)} frame{'s' if len(done) > 1 else ''}"
     was = f" ({kept} of them before)" if kept else ""
+    if len(record.content["frames"]) > len(done):
+        was += f", {len(record.content['frames'])} in the folder,"
     k = record.content["intrinsics"]
     output().print(
         f"{record.folder}: {count}{was} of {k['width']} x {k['height']} px, depth "

@@ -14,6 +14,11 @@ from lifcal.errors import DataError, InputError
 from lifcal.files import read_bytes, write_text
 from lifcal.geometry.rigid import RigidTransform
 
+_LEAST_STEP_S = 1e-6
+"""Times are written with six decimals."""
+_MOST_SECONDS = 1e11
+"""Since 1970: beyond the year 5000. Milliseconds and less are larger."""
+
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
@@ -96,6 +101,8 @@ def read_timestamps(path: Path) -> list[float]:
             found.append(math.nan)
         if not math.isfinite(found[-1]):
             raise DataError(f"{path}: line {number}: needs a number, found {line!r}")
-        if len(found) > 1 and found[-1] <= found[-2]:
+        if found[-1] > _MOST_SECONDS:
+            raise DataError(f"{path}: line {number}: {words[0]} s is no date: needs seconds")
+        if len(found) > 1 and found[-1] < found[-2] + _LEAST_STEP_S:
             raise DataError(f"{path}: line {number}: {words[0]} is not after the time before it")
     return found

@@ -1,6 +1,7 @@
 """Raw frames: folders, globs, lists of files and videos, one frame at a time.
 
-Values are taken as linear: a file's full scale is 1. A Bayer mosaic is interpolated bilinearly
+Values are taken as linear: full scale, of 8 bits, or of the 10, 12, 14 or 16 bits that 16-bit files
+use, is 1. A Bayer mosaic is interpolated bilinearly
 (every color from its nearest pixels, the same weights everywhere, so that nothing shifts) and then
 weighted to luminance.
 """
@@ -12,6 +13,7 @@ import glob
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,10 +40,12 @@ BAYER = {
     "bggr": cv2.COLOR_BayerRG2RGB,
 }
 LUMINANCE = (0.299, 0.587, 0.114)
-_BLACK = {8: 2.5 / 255.0, 16: 0.001}
+_BLACK = {8: 2.5, 16: 65.0}
+"""As stored, by bits of the file."""
 _SATURATED = 0.5
 _HEADER_BYTES = 1 << 17
 _LEAST_RATIO = 6.0
+_FRAMES_FOR_SCALE = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +113,7 @@ class Frames:
     def select(self, indices: Sequence[int]) -> Frames:
         """Return some of the frames."""
         chosen = copy.copy(self)
+        vars(chosen)["full_scale"] = self.full_scale  # brightness does not depend on the choice
         vars(chosen).pop("_expected", None)
         vars(chosen).pop("image_size", None)
         chosen._places = [self._places[index] for index in indices]
@@ -135,6 +140,22 @@ class Frames:
             raise DataError(f"{self.source(0)}: not an image, and no other frame is one")
         return Counter(found).most_common(1)[0][0]
 
+    @cached_property
+    def full_scale(self) -> int:
+        """What stands for white; in 16-bit files, of as few bits as some of the frames need."""
+        if self._expected[2] == 8:
+            return 255
+        brightest = 0
+        step = max(len(self) // _FRAMES_FOR_SCALE, 1)
+        for index in range(0, len(self), step):
+            with suppress(DataError):
+                brightest = max(brightest, int(self._read_stored(index).max()))
+        return find_full_scale(brightest, 16)
+
+    def _read_stored(self, index: int) -> npt.NDArray[np.generic]:
+        path, number = self._places[index]
+        return self._videos[path].read(number) if number >= 0 else _read(path)
+
     def read(self, index: int) -> Frame:
         """Return a frame.
 
@@ -144,9 +165,8 @@ class Frames:
             If the file is missing, no image, cut off, of another size or bit depth than most of
             the frames, black, or saturated in more than half of its pixels.
         """
-        path, number = self._places[index]
         source = self.source(index)
-        stored = self._videos[path].read(number) if number >= 0 else _read(path)
+        stored = self._read_stored(index)
         height, width = stored.shape[:2]
         bits = stored.dtype.itemsize * 8
         expected = self._expected
@@ -157,7 +177,7 @@ class Frames:
             )
         if bits != expected[2]:
             raise DataError(f"{source}: {bits} bit, but the other frames have {expected[2]} bit")
-        return make_frame(stored, self.names[index], source, self.bayer)
+        return make_frame(stored, self.names[index], source, self.bayer, self.full_scale)
 
 
 def open_frames(sources: str | Path | Sequence[str | Path], *, bayer: str | None = None) -> Frames:
@@ -213,8 +233,22 @@ def natural_key(path: Path) -> list[tuple[int, int, str]]:
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part.lower()) for part in parts]
 
 
+def find_full_scale(brightest: int, bits: int) -> int:
+    """Return the full scale of as few bits as a brightest pixel needs: 10, 12 or 14 of 16.
+
+    Sensors of 10 or 12 bits are often stored in 16 as they are; full scale would be far off.
+    """
+    if bits == 8:
+        return 255
+    return next((1 << k) - 1 for k in (10, 12, 14, 16) if brightest < 1 << k)
+
+
 def make_frame(
-    stored: npt.NDArray[np.generic], name: str, source: str, bayer: str | None = None
+    stored: npt.NDArray[np.generic],
+    name: str,
+    source: str,
+    bayer: str | None = None,
+    full_scale: int | None = None,
 ) -> Frame:
     """Return a frame from pixels as a file stores them.
 
@@ -222,6 +256,8 @@ def make_frame(
     ----------
     stored : (height, width) or (height, width, 3) uint8 or uint16
         Gray, a Bayer mosaic, or red, green, blue.
+    full_scale : int or None
+        What stands for white; None: as `find_full_scale` tells from this frame.
 
     Raises
     ------
@@ -237,10 +273,12 @@ def make_frame(
         stored = np.ascontiguousarray(stored[:, :, 0])
     if bayer is not None and stored.ndim == 3:
         raise DataError(f"{source}: is in color already, so it has no Bayer pattern ({bayer})")
-    saturated = _check_exposure(stored, bits, source)
+    if full_scale is None:
+        full_scale = find_full_scale(int(stored.max(initial=0)), bits)
+    saturated = _check_exposure(stored, bits, full_scale, source)
     if bayer is not None:
         stored = _demosaic(stored, bayer)
-    scale = np.float32(1.0 / ((1 << bits) - 1))
+    scale = np.float32(1.0 / full_scale)
     values = stored.astype(np.float32) * scale
     if values.ndim == 2:
         return Frame(name, source, values, None, bits, saturated)
@@ -334,23 +372,18 @@ def _is_gray(color: npt.NDArray[np.generic]) -> bool:
     )
 
 
-def _check_exposure(stored: npt.NDArray[np.generic], bits: int, source: str) -> float:
+def _check_exposure(stored: npt.NDArray[np.generic], bits: int, full: int, source: str) -> float:
     """Return the share of saturated pixels; raise DataError if black or mostly saturated."""
-    full = (1 << bits) - 1
     brightest = int(stored.max())
-    level = (
-        float(np.percentile(stored[::4, ::4].astype(np.float64), 99.9)) / full if brightest else 0.0
-    )
+    level = float(np.percentile(stored[::4, ::4].astype(np.float64), 99.9)) if brightest else 0.0
     if level < _BLACK[bits]:
-        raise DataError(
-            f"{source}: black: 99.9 % of the pixels are below {level * full:.0f} of {full}"
-        )
+        raise DataError(f"{source}: black: 99.9 % of the pixels are {level:.0f} of {full} or less")
     saturated = 0.0
     # 10, 12 or 14 bits may stand at the lower or the upper end of 16.
     ends = (
         {full}
         if bits == 8
-        else {full & ~((1 << k) - 1) for k in range(7)} | {(1 << k) - 1 for k in (10, 12, 14)}
+        else {0xFFFF & ~((1 << k) - 1) for k in range(7)} | {(1 << k) - 1 for k in (10, 12, 14)}
     )
     if brightest in ends:
         saturated = float(np.count_nonzero(stored == brightest)) / stored.size

@@ -14,6 +14,9 @@ _CLEAR = 8.0
 """Of the pattern over what is around it in the spectrum: below, its phase says little."""
 _MOST_SHIFT = 0.04
 """In pitches. A lens that was taken off and put on again moves by less."""
+_MOST_STRETCH = 0.04
+"""In pitches, at the corners: of a grid of another pitch, or turned."""
+_FEWEST_PARTS = 6
 
 
 def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
@@ -33,6 +36,27 @@ def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
             f"{frame.source}: the micro images are {size:.1f} px off the grid (pitch "
             f"{grid.pitch_px:.1f} px): recorded with another camera, or its lens or array moved"
         )
+    stretch = _measure_stretch(shifts)
+    if stretch > _MOST_STRETCH * grid.pitch_px:
+        raise DataError(
+            f"{frame.source}: toward the corners the micro images come to be {stretch:.1f} px off "
+            f"the grid (pitch {grid.pitch_px:.1f} px): its pitch or angle is not theirs"
+        )
+
+
+def _measure_stretch(shifts: FloatArray) -> float:
+    """Return by how much shifts change from the middle to the corners, at most; 0 if unknown."""
+    known = np.isfinite(shifts).all(axis=1)
+    if known.sum() < _FEWEST_PARTS:
+        return 0.0
+    rows, cols = np.divmod(np.arange(_PARTS**2), _PARTS)
+    places = np.column_stack([cols, rows]) - 0.5 * (_PARTS - 1)  # in parts, from the middle
+    design = np.column_stack([np.ones(len(places)), places])[known]
+    if np.linalg.matrix_rank(design) < 3:
+        return 0.0
+    slopes = np.linalg.lstsq(design, shifts[known], rcond=None)[0][1:]
+    corners = 0.5 * _PARTS * np.array([[1.0, 1.0], [1.0, -1.0]])
+    return float(np.hypot(*(corners @ slopes).T).max())
 
 
 def measure_grid_shifts(frame: Frame, grid: MicroLensGrid) -> FloatArray:

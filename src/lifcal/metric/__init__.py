@@ -1,6 +1,7 @@
 """From a calibrated camera and a raw image to metric depth, clouds and RGB-D."""
 
 from lifcal.metric.cloud import CloudFusion, PointCloud, make_cloud
+from lifcal.metric.consistency import DepthMap, confirm_depth
 from lifcal.metric.depth import (
     PLANES,
     MetricFlag,
@@ -17,6 +18,7 @@ __all__ = [
     "PLANES",
     "CloudFusion",
     "DepthEngine",
+    "DepthMap",
     "MeshFusion",
     "MetricFlag",
     "MetricFrame",
@@ -24,6 +26,7 @@ __all__ = [
     "PointCloud",
     "Rectification",
     "compute_metric_depth",
+    "confirm_depth",
     "filter_depth",
     "make_cloud",
     "read_cloud",

@@ -131,3 +131,72 @@ def fit_normals(begin, end, depth, step, fx, fy, cx, cy, half, normals):
             normals[row, col, 0] = np.float32(-nx / length)
             normals[row, col, 1] = np.float32(-ny / length)
             normals[row, col, 2] = np.float32(-nz / length)
+
+
+@in_parts(lambda depth: len(depth))
+def confirm(
+    begin,
+    end,
+    depth,
+    sigma,
+    depths,
+    sigmas,
+    rotations,
+    translations,
+    pinhole,
+    needed,
+    most_sigmas,
+    common,
+    new_depth,
+    new_sigma,
+):
+    """Fill `new_depth`, `new_sigma` with the mean of a depth map and those that agree with it.
+
+    `depths`, `sigmas` (n, rows, cols) are of other frames, `rotations` and `translations` lead to
+    them; `pinhole` is fx, fy, cx, cy of all. A pixel is NaN if less than `needed` of them agree, or
+    more see something behind it. `common` is the share of the variance that does not fall
+    with their number.
+    """
+    rows, cols = depth.shape
+    fx, fy, cx, cy = pinhole[0], pinhole[1], pinhole[2], pinhole[3]
+    for row in range(begin, end):
+        for col in range(cols):
+            z = float(depth[row, col])
+            s = float(sigma[row, col])
+            new_depth[row, col] = math.nan
+            new_sigma[row, col] = math.nan
+            if not (z > 0.0 and s > 0.0):
+                continue
+            x = (col - cx) / fx * z
+            y = (row - cy) / fy * z
+            total = 1.0 / (s * s)
+            mean = 0.0
+            agree = against = 0
+            for n in range(len(depths)):
+                r, t = rotations[n], translations[n]
+                at_z = r[2, 0] * x + r[2, 1] * y + r[2, 2] * z + t[2]
+                if not at_z > 0.0:
+                    continue
+                at_x = r[0, 0] * x + r[0, 1] * y + r[0, 2] * z + t[0]
+                at_y = r[1, 0] * x + r[1, 1] * y + r[1, 2] * z + t[1]
+                i = math.floor(at_y / at_z * fy + cy + 0.5)
+                j = math.floor(at_x / at_z * fx + cx + 0.5)
+                if not (0 <= i < rows and 0 <= j < cols):
+                    continue
+                seen = float(depths[n, i, j])
+                other = float(sigmas[n, i, j])
+                if not (seen > 0.0 and other > 0.0):
+                    continue
+                off = seen - at_z
+                if abs(off) < most_sigmas * math.sqrt(s * s + other * other):
+                    agree += 1
+                    weight = 1.0 / (other * other)
+                    total += weight
+                    # cameras that see one surface look nearly the same way
+                    mean += weight * off * z / at_z
+                elif off > 0.0:
+                    against += 1
+            if agree < needed or against > agree:
+                continue
+            new_depth[row, col] = z + mean / total
+            new_sigma[row, col] = math.sqrt((1.0 + common * agree) / total)

@@ -89,8 +89,17 @@ def to_8_bit(image: Float32Array) -> npt.NDArray[np.uint8]:
     return stored
 
 
+def check_voxel(voxel_mm: float) -> None:
+    """Raise InputError if this is no side of a cube."""
+    if not 1e-3 <= voxel_mm <= 1e6:
+        raise InputError(f"voxel size is {voxel_mm} mm, needs a positive length")
+
+
 class CloudFusion:
     """Fuses clouds on a grid of cubes: one point for each, the mean weighted by 1 / sigma^2.
+
+    Frames that were confirmed by each other (`confirm_depth`) share their errors, as the pixels of
+    one frame do: sigma is that of one of them.
 
     Parameters
     ----------
@@ -99,11 +108,11 @@ class CloudFusion:
     """
 
     def __init__(self, voxel_mm: float) -> None:
-        if not 1e-3 <= voxel_mm <= 1e6:
-            raise InputError(f"voxel size is {voxel_mm} mm, needs a positive length")
+        check_voxel(voxel_mm)
         self.voxel_mm = voxel_mm
         self._keys: IntArray = np.empty(0, np.int64)
         self._sums: FloatArray = np.empty((0, 10))
+        self._counts: FloatArray = np.empty(0)
 
     def add(self, cloud_world: PointCloud) -> None:
         """Add a cloud in world coordinates; points without a sigma are left out."""
@@ -121,7 +130,7 @@ class CloudFusion:
             ]
         )
         sums = values * weight[:, None]
-        # A cloud's pixels in one cube are not independent: they count as their mean does.
+        # A cloud counts once for a cube, however many of its pixels are in it.
         own, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
         fresh = np.zeros((len(own), sums.shape[1]))
         for column in range(sums.shape[1]):
@@ -130,10 +139,13 @@ class CloudFusion:
         total = np.zeros((len(union), sums.shape[1]))
         total[back[: len(self._keys)]] = self._sums
         total[back[len(self._keys) :]] += fresh
-        self._keys, self._sums = union, total
+        clouds = np.zeros(len(union))
+        clouds[back[: len(self._keys)]] = self._counts
+        clouds[back[len(self._keys) :]] += 1.0
+        self._keys, self._sums, self._counts = union, total, clouds
 
     def result(self) -> PointCloud:
-        """Return the cloud so far; sigma as if the frames' errors were independent."""
+        """Return the cloud so far."""
         weight = self._sums[:, :1]
         means = self._sums / np.where(weight > 0.0, weight, 1.0)
         lengths = np.linalg.norm(means[:, 7:10], axis=1, keepdims=True)
@@ -142,5 +154,5 @@ class CloudFusion:
             read_only(means[:, 1:4].astype(np.float32)),
             read_only(np.rint(means[:, 4:7]).astype(np.uint8)),
             read_only(normals.astype(np.float32)),
-            read_only((1.0 / np.sqrt(weight[:, 0])).astype(np.float32)),
+            read_only(np.sqrt(self._counts / weight[:, 0]).astype(np.float32)),
         )

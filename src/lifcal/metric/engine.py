@@ -14,7 +14,7 @@ import numpy.typing as npt
 from lifcal.arrays import BoolArray, Float32Array
 from lifcal.camera import PinholeIntrinsics, PlenopticCamera
 from lifcal.errors import EstimationError, InputError
-from lifcal.imaging.frames import Frame, make_frame
+from lifcal.imaging.frames import Frame, find_full_scale, make_frame
 from lifcal.metric.cloud import PointCloud, make_cloud
 from lifcal.metric.depth import MetricOptions, compute_metric_depth, filter_depth, is_known
 from lifcal.metric.rectify import Rectification
@@ -23,6 +23,8 @@ from lifcal.virtual.depth import RANGE_MARGIN, SYSTEMATIC
 
 _GIVEN_MARGIN = 0.02
 _LEAST_U = 1.05
+_MOST_U = 16.0
+"""Beyond it more lenses see a point than a kernel takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +110,7 @@ class DepthEngine:
         self._bayer = bayer
         self._lock = threading.Lock()
         self._far_mm = math.inf
+        self._full_scale = 0
         space = Workspace()
         scale = self.options.scale * compute_plane_factor(camera, self.options.plane)
         depth_range = None
@@ -189,6 +192,16 @@ class DepthEngine:
             self.run(noise)
             self.restore_range(None)
 
+    def _make_frame(self, stored: npt.NDArray[np.generic]) -> Frame:
+        """Return a frame; its full scale is that of the brightest so far."""
+        full_scale = None
+        if stored.dtype == np.uint16:
+            brightest = int(stored.max(initial=0))
+            with self._lock:
+                self._full_scale = max(self._full_scale, find_full_scale(brightest, 16))
+                full_scale = self._full_scale
+        return make_frame(stored, "frame", "frame", self._bayer, full_scale)
+
     def run(self, frame: Frame | npt.NDArray[np.generic]) -> MetricFrame:
         """Make metric depth and the focused image of a frame.
 
@@ -206,7 +219,7 @@ class DepthEngine:
             If no range is given and none can be found: too little texture.
         """
         if not isinstance(frame, Frame):
-            frame = make_frame(np.asarray(frame), "frame", "frame", self._bayer)
+            frame = self._make_frame(np.asarray(frame))
         with self._lock:
             found = self._focus.run(frame)
         depth, focused, options = found.depth, found.focused, self.options
@@ -246,6 +259,12 @@ def compute_virtual_range(
         raise InputError(
             f"a range of {range_mm[0]:g} to {range_mm[1]:g} mm is virtual depth {low:.2f} to "
             f"{high:.2f} for this camera: needs one sign, and more than {_LEAST_U} in size"
+        )
+    if max(abs(low), abs(high)) > _MOST_U:
+        nearest = float(camera.depth_from_virtual_depth(math.copysign(_MOST_U, low)))
+        raise InputError(
+            f"a range from {range_mm[0]:g} mm is nearer than this camera can see: needs "
+            f"{math.ceil(nearest)} mm and more"
         )
     grow, shrink = 1.0 + _GIVEN_MARGIN, 1.0 - _GIVEN_MARGIN
     if low < 0.0:

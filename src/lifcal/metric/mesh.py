@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from lifcal.arrays import Float32Array
 from lifcal.camera import PinholeIntrinsics
-from lifcal.errors import InputError, MissingDependencyError
+from lifcal.errors import MissingDependencyError
 from lifcal.geometry import RigidTransform
-from lifcal.metric.cloud import PointCloud
+from lifcal.metric.cloud import PointCloud, check_voxel
 
 _TRUNCATION = 8.0
 """In voxels: how far from a surface distances are kept."""
@@ -38,8 +38,7 @@ class MeshFusion:
     """
 
     def __init__(self, intrinsics: PinholeIntrinsics, voxel_mm: float) -> None:
-        if not 1e-3 <= voxel_mm <= 1e6:
-            raise InputError(f"voxel size is {voxel_mm} mm, needs a positive length")
+        check_voxel(voxel_mm)
         self._o3d: Any = import_open3d()
         core, k = self._o3d.core, intrinsics
         self._matrix = core.Tensor(

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lifcal.errors import DataError, EstimationError, InputError
+from lifcal.files import check_writable
 from lifcal.pipeline.behind import WriteBehind
 from lifcal.pipeline.focusing import (
     FRAMES_FOR_RANGE,
@@ -40,9 +42,11 @@ if TYPE_CHECKING:
     from lifcal.camera import PinholeIntrinsics, PlenopticCamera
     from lifcal.geometry import RigidTransform
     from lifcal.imaging.frames import Frame, Frames
-    from lifcal.metric import DepthEngine, MetricFrame, MetricOptions
+    from lifcal.metric import DepthEngine, DepthMap, MetricFrame, MetricOptions
 
 _FRAMES_FOR_CHECK = 3
+_CONFIRMED_BY = (1, 2, 4)
+"""How many frames before and after are asked whether they see the same, when frames are fused."""
 _MOST_APART_S = 0.02
 """Between the time stamps of a frame and its pose: what the TUM tools allow."""
 _PREVIEW_SHARE = 0.01
@@ -83,6 +87,12 @@ class RgbdOptions:
             raise InputError(f"fps is {self.fps}, needs at least 1")
         if self.mesh and self.poses is None:
             raise InputError("a mesh needs the cameras' poses")
+        if self.voxel_mm is not None:
+            if self.poses is None:
+                raise InputError("a voxel size is for fusing, which needs the cameras' poses")
+            from lifcal.metric.cloud import check_voxel
+
+            check_voxel(self.voxel_mm)
 
 
 @dataclass(eq=False)
@@ -105,6 +115,16 @@ class RgbdRecord(RunRecord):
     def is_whole(cls, content: dict[str, Any]) -> bool:
         """Tell whether what a run takes over from the one before is there and of its type."""
         return super().is_whole(content) and isinstance(content.get("depth_factor"), int)
+
+    def set_times(self, times: Mapping[str, float]) -> int:
+        """Give the frames that are done their timestamps; return how many have none here."""
+        others = 0
+        for name, entry in self.content["frames"].items():
+            if name in times:
+                entry["timestamp"] = times[name]
+            else:
+                others += 1
+        return others
 
     def paths(self, name: str) -> dict[str, Path]:
         """Return the files of a frame, in the order in which they are written."""
@@ -176,8 +196,14 @@ def make_rgbd(
     from lifcal.imaging.grid_check import check_grid
     from lifcal.metric import DepthEngine
 
+    check_writable(folder)
     camera = _read_camera(camera_path, frames)
     poses = None if options.poses is None else _read_poses(options.poses)
+    if poses is not None and options.timestamps is None and len(poses) > len(frames):
+        listener.note(
+            f"{options.poses}: {len(poses)} poses for {len(frames)} raws, whose times are 0 to "
+            f"{len(frames) - 1}: if these are a part of a recording, give all of it and --frames"
+        )
     if options.mesh:
         from lifcal.metric.mesh import import_open3d
 
@@ -187,11 +213,17 @@ def make_rgbd(
         raise DataError(f"{len(options.timestamps)} timestamps for {len(frames)} frames")
     times = [
         float(index if options.timestamps is None else options.timestamps[index])
-        for index in indices
+        for index in range(len(frames))
     ]
     chosen = frames.select(indices)
     settings = _describe_settings(chosen, metric, options, camera_path, white_path)
     record = RgbdRecord.open(folder, settings)
+    others = record.set_times(dict(zip(make_file_names(frames.names), times, strict=True)))
+    if others:
+        listener.note(
+            f"{folder}: {others} frames of a run before are not among these raws and keep their "
+            "timestamps"
+        )
     usable = UsableFrames(chosen, check_grid)
     white = read_white(white_path, frames.image_size, frames.bayer)
     if white is not None:
@@ -209,7 +241,9 @@ def make_rgbd(
         return _give_up(record, usable, listener)
     run = RgbdRun(record, usable)
     try:
-        kept = _run_frames(engine, usable, record, options, times, run.done, listener)
+        kept = _run_frames(
+            engine, usable, record, options, [times[i] for i in indices], run.done, listener
+        )
     except BaseException:
         # What is done stays usable: an interruption or a full disk ends here.
         with suppress(DataError):
@@ -410,7 +444,6 @@ def _run_frames(
         for index, name in enumerate(names):
             frame = usable.read(index)
             if frame is not None and record.has(name, compute_checksum(frame)):
-                record.content["frames"][name]["timestamp"] = times[index]
                 kept += 1
                 done.append(name)
             elif frame is not None:
@@ -530,16 +563,15 @@ def _fuse(
     import numpy as np
 
     from lifcal.camera import PinholeIntrinsics
-    from lifcal.export.rgbd import decode_depth
     from lifcal.imaging.files import read_image
-    from lifcal.metric import CloudFusion, MeshFusion, make_cloud, write_cloud
+    from lifcal.metric import CloudFusion, MeshFusion, confirm_depth, make_cloud, write_cloud
 
     k = PinholeIntrinsics(**record.content["intrinsics"])
-    factor, finer = record.content["depth_factor"], record.content["sigma_factor"]
+    entries = record.content["frames"]
     placed = {
         name: pose
-        for name, entry in record.content["frames"].items()
-        if (pose := _find_pose(poses, float(entry["timestamp"]))) is not None
+        for name in sorted(entries, key=lambda name: float(entries[name]["timestamp"]))
+        if (pose := _find_pose(poses, float(entries[name]["timestamp"]))) is not None
     }
     missing = len(record.content["frames"]) - len(placed)
     if not placed:
@@ -552,21 +584,40 @@ def _fuse(
     voxel = options.voxel_mm or _choose_voxel(record, k)
     fusion = CloudFusion(voxel)
     mesh = MeshFusion(k, voxel) if options.mesh else None
-    with listener.steps("fusing", len(placed)) as step:
-        for name, pose in placed.items():
-            paths = record.paths(name)
-            image = read_image(paths["rgb"]).astype(np.uint8)
-            depth_mm = decode_depth(read_image(paths["depth"]), factor)
-            sigma_mm = decode_depth(read_image(paths["sigma"]), finer)
-            cloud = make_cloud(depth_mm, sigma_mm, (image / 255.0).astype(np.float32), k)
-            fusion.add(cloud.transform(pose))
+    names = list(placed)
+    read = lru_cache(2 * max(_CONFIRMED_BY) + 1)(
+        lambda place: _read_depth(record, names[place], placed[names[place]])
+    )
+    with listener.steps("fusing", len(names)) as step:
+        for place, name in enumerate(names):
+            others = [place + sign * by for by in _CONFIRMED_BY for sign in (-1, 1)]
+            found = confirm_depth(
+                read(place), [read(other) for other in others if 0 <= other < len(names)], k
+            )
+            image = read_image(record.paths(name)["rgb"]).astype(np.uint8)
+            light = (image / 255.0).astype(np.float32)
+            cloud = make_cloud(found.depth_mm, found.sigma_mm, light, k)
+            fusion.add(cloud.transform(found.world_from_cam))
             if mesh is not None:
-                mesh.add(depth_mm, image, pose)
+                mesh.add(found.depth_mm, image, found.world_from_cam)
             step("")
     write_cloud(record.folder / "fused.ply", fusion.result())
     if mesh is not None:
         corners, triangles = mesh.result()
         write_cloud(record.folder / "mesh.ply", corners, triangles)
+
+
+def _read_depth(record: RgbdRecord, name: str, world_from_cam: RigidTransform) -> DepthMap:
+    from lifcal.export.rgbd import decode_depth
+    from lifcal.imaging.files import read_image
+    from lifcal.metric import DepthMap
+
+    paths, content = record.paths(name), record.content
+    return DepthMap(
+        decode_depth(read_image(paths["depth"]), content["depth_factor"]),
+        decode_depth(read_image(paths["sigma"]), content["sigma_factor"]),
+        world_from_cam,
+    )
 
 
 def _find_pose(poses: dict[float, RigidTransform], time: float) -> RigidTransform | None:
