@@ -372,7 +372,7 @@ def only_type(camera: PlenopticCamera, kind: int) -> PlenopticCamera:
 
 
 def flatness(found: PlenopticCamera) -> list[Figure]:
-    wall = Recording("wall", 1, (0, 9, 18))
+    wall = Recording("wall", 1, (0, 6, 12, 18, 24, 30))
     figures = []
     for name, camera in (("calibrated", found), ("true", wall.camera)):
         engine = wall.engine(camera)
