@@ -54,3 +54,16 @@ def test_two_must_agree_if_there_are_three():
     assert np.isfinite(confirm_depth(here, [other, far], K).depth_mm[INNER]).all()
     assert np.isfinite(confirm_depth(here, [other], K).depth_mm[INNER]).all()
     assert confirm_depth(here, [], K) is here
+
+
+def test_more_that_see_through_outvote_those_that_agree():
+    plane = see_plane(0)
+    depth = plane.depth_mm.copy()
+    depth[30, 40] = 900.0
+    floating = DepthMap(depth, plane.sigma_mm, plane.world_from_cam)
+    found = [
+        confirm_depth(floating, [floating] * 2 + [plane] * count, K).depth_mm for count in (2, 3)
+    ]
+    assert found[0][30, 40] == 900.0
+    assert np.isnan(found[1][30, 40])
+    assert found[1][30, 41] == 1000.0

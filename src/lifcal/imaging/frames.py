@@ -146,7 +146,7 @@ class Frames:
         if self._expected[2] == 8:
             return 255
         brightest = 0
-        step = max(len(self) // _FRAMES_FOR_SCALE, 1)
+        step = -(-len(self) // _FRAMES_FOR_SCALE)
         for index in range(0, len(self), step):
             with suppress(DataError):
                 brightest = max(brightest, int(self._read_stored(index).max()))
