@@ -220,6 +220,20 @@ def test_least_blur_is_that_of_the_sharpest_type():
     assert not unknown.compute_least_blur(1 / depths).any()
 
 
+def test_sigma_grows_where_no_type_is_sharp(rng):
+    """One raw: with focal planes far off its depth, sigma has at least the part for blur."""
+    grid = make_grid(n_types=3)
+    image = make_raw(grid, constant(1 / 3.0), make_texture(rng, shortest_px=12.0))
+    options = DepthOptions(depth_range=(2.5, 3.6))
+    sharp, blurred = (
+        estimate_virtual_depth(image, replace(grid, focal_planes=np.array(planes)), options)
+        for planes in ([2.9, 3.0, 3.1], [8.0, 9.0, 10.0])
+    )
+    least = 0.0037 * LensOptics.from_grid(grid).blur_px * (1 / 3.0 - 1 / 8.0)
+    assert np.nanmedian(sharp.sigma[INNER] / 3.0) < 0.5 * least
+    assert np.nanmedian(blurred.sigma[INNER] / 3.0) > 0.9 * least
+
+
 def test_a_list_of_centers_will_do(rng):
     grid = make_grid()
     listed = MicroLensGrid.from_centers(
