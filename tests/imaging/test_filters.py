@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from lifcal.imaging.filters import range_around, sharpen, sum_around, widen_mask
+from lifcal.imaging.filters import (
+    double,
+    range_around,
+    sharpen,
+    smooth,
+    sum_around,
+    widen_mask,
+)
 
 
 def test_sharpen(rng):
@@ -24,3 +31,21 @@ def test_around(rng):
     mask = np.zeros((9, 8), np.bool_)
     mask[4, 3] = True
     assert widen_mask(mask, 5).sum() == 25
+
+
+def test_double_keeps_places():
+    rows, cols = np.mgrid[:12, :10].astype(np.float32)
+    for values in (rows, cols):
+        twice = double(values)
+        assert twice.shape == (24, 20)
+        # Pixel i of the large image is at (i + 0.5) / 2 - 0.5 of the small one.
+        assert abs(twice[11, 9] - ((11 if values is rows else 9) / 2 - 0.25)) < 1e-6
+
+
+def test_smooth():
+    image = np.zeros((31, 31), np.float32)
+    image[15, 15] = 1.0
+    out = smooth(image, 2.0)
+    away = np.arange(31) - 15
+    assert abs(out.sum() - 1.0) < 1e-5
+    assert abs((out.sum(axis=0) * away**2).sum() - 4.0) < 0.1

@@ -96,6 +96,49 @@ def measure(image, points, rho, centers, optics):
     return sums
 
 
+def catmull_rom(image, place):
+    """Value of Catmull and Rom's cubic between pixels."""
+    i, j = int(place[0]), int(place[1])
+
+    def weights(f):
+        t = np.abs(f - np.arange(-1, 3))
+        near = 1.5 * t**3 - 2.5 * t**2 + 1.0
+        far = -0.5 * t**3 + 2.5 * t**2 - 4.0 * t + 2.0
+        return np.where(t < 1.0, near, far)
+
+    patch = image[j - 1 : j + 3, i - 1 : i + 3].astype(np.float64)
+    return weights(place[1] - j) @ patch @ weights(place[0] - i)
+
+
+def synthesise(image, x, y, rho, centers, optics):
+    """Mean of the micro images at a virtual point, and the sum of their weights."""
+    seen = list(see(x, y, rho, centers, optics))
+    weights = np.array([entry[1] for entry in seen], np.float64)
+    values = np.array([catmull_rom(image, entry[3]) for entry in seen])
+    return weights @ values / weights.sum(), weights.sum()
+
+
+def detail(image, x, y, rho, centers, optics, mean_at):
+    """What the four raw pixels around each place show beyond the mean where their middles are.
+
+    `mean_at` gives that mean at virtual points.
+    """
+    total = count = 0.0
+    for lens, weight, _, place, _ in see(x, y, rho, centers, optics):
+        # Distances in the raw and in the virtual image are in the ratio of place and point.
+        center = centers[lens]
+        ratio = np.linalg.norm(place - center) / np.hypot(x - center[0], y - center[1])
+        ratio = math.copysign(ratio, rho)
+        left, top = int(place[0]), int(place[1])
+        for j in (top, top + 1):
+            for i in (left, left + 1):
+                off = np.array([i, j]) - place
+                near = weight * math.exp(-0.5 * float(off @ off) / 0.3**2)
+                total += near * (image[j, i] - mean_at(np.array([x, y]) + off / ratio))
+                count += near
+    return total / count
+
+
 def semi_global(cost, small, large):
     """Four directions, each the sum over the cheapest way along it."""
     levels = cost.shape[2]

@@ -223,12 +223,54 @@ def test_fuse_keeps_edges():
     np.testing.assert_allclose(fused[..., 0], depths, rtol=1e-9)
 
 
+def test_synthesise(image, grid, optics, rho):
+    depths = np.full((52, 60), rho, np.float32)
+    out, light = np.empty((52, 60), np.float32), np.empty((52, 60), np.float32)
+    _kernels.synthesise(image, grid.index.table, optics.pack(), depths, 5.0, out, light)
+    for row, col in ((20, 30), (25, 17), (31, 44)):
+        mean, total = twin.synthesise(
+            image, *place(row, col, 5.0), rho, grid.centers_raw_px, optics
+        )
+        # Tables are read at their nearest entry, a sixteenth of a pixel off at most.
+        assert out[row, col] == pytest.approx(mean, abs=0.01)
+        assert light[row, col] == pytest.approx(total, rel=1e-4)
+
+
 def test_synthesise_of_a_flat_image(grid, optics, rho):
-    image = np.full((260, 300, 2), (0.25, 0.5), np.float32)
-    out = np.empty((50, 60, 2), np.float32)
-    light = np.empty((50, 60), np.float32)
-    depths = np.full((50, 60), rho, np.float32)
+    image = np.full((260, 300), 0.25, np.float32)
+    out, light = np.empty((52, 60), np.float32), np.empty((52, 60), np.float32)
+    depths = np.full((52, 60), rho, np.float32)
     _kernels.synthesise(image, grid.index.table, optics.pack(), depths, 5.0, out, light)
     seen = light > 0.0
     assert seen.mean() > 0.9
-    np.testing.assert_allclose(out[seen], np.broadcast_to((0.25, 0.5), out[seen].shape), rtol=1e-5)
+    np.testing.assert_allclose(out[seen], 0.25, rtol=1e-5)
+
+
+def test_detail(image, grid, optics, rho):
+    shape, step = (130, 150), 2.0
+    rows, cols = np.mgrid[: 2 * shape[0], : 2 * shape[1]]
+
+    def mean_at(point):  # a plane, which lines between pixels give exactly
+        return 0.3 + 0.001 * point[0] - 0.0007 * point[1]
+
+    twice = mean_at(((cols + 0.5) * step / 2.0 - 0.5, (rows + 0.5) * step / 2.0 - 0.5))
+    share = np.full(shape, 0.5, np.float32)
+    share[60, 70] = 0.0
+    out = np.full(shape, 0.2, np.float32)
+    _kernels.add_detail(
+        image,
+        grid.index.table,
+        optics.pack(),
+        np.full(shape, rho, np.float32),
+        step,
+        twice.astype(np.float32),
+        share,
+        out,
+    )
+    for row, col in ((50, 75), (62, 41), (71, 103)):
+        found = twin.detail(
+            image, *place(row, col, step), rho, grid.centers_raw_px, optics, mean_at
+        )
+        assert out[row, col] == pytest.approx(0.2 + 0.5 * found, abs=0.01)
+        assert abs(found) > 0.02
+    assert out[60, 70] == np.float32(0.2)

@@ -365,6 +365,13 @@ def cell_range(position, reach, origin, cell, count):
     return first, last
 
 
+@njit(cache=True, inline="always")
+def row_items(start, row, first, last, columns):
+    """Return the first item of the cells `first` to `last` of a row, and the one after the last."""
+    base = row * columns
+    return start[base + min(first, last + 1)], start[base + last + 1]
+
+
 @njit(cache=True)
 def list_within(centers, start, items, origin, shape, cell, x, y, reach, out, at):
     """Write the centers within `reach` of (x, y) to out[at:]; return where the list ends.
@@ -376,15 +383,14 @@ def list_within(centers, start, items, origin, shape, cell, x, y, reach, out, at
     i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
     j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
     for j in range(j0, j1 + 1):
-        for i in range(i0, i1 + 1):
-            c = j * shape[0] + i
-            for item in range(start[c], start[c + 1]):
-                dx = centers[items[item], 0] - x
-                dy = centers[items[item], 1] - y
-                if dx * dx + dy * dy <= reach * reach:
-                    if out.shape[0] > 0:
-                        out[at] = items[item]
-                    at += 1
+        first, last = row_items(start, j, i0, i1, shape[0])
+        for item in range(first, last):
+            dx = centers[items[item], 0] - x
+            dy = centers[items[item], 1] - y
+            if dx * dx + dy * dy <= reach * reach:
+                if out.shape[0] > 0:
+                    out[at] = items[item]
+                at += 1
     return at
 
 

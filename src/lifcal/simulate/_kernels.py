@@ -21,7 +21,7 @@ import math
 import numpy as np
 from numba import njit
 
-from lifcal.camera._kernels import cell_range
+from lifcal.camera._kernels import cell_range, row_items
 from lifcal.threads import in_parts
 
 NEAREST_MM = 1e-6
@@ -246,68 +246,67 @@ def render_raw(
             i0, i1 = cell_range(float(col), reach_px, origin[0], cell, shape[0])
             j0, j1 = cell_range(float(row), reach_px, origin[1], cell, shape[1])
             for j in range(j0, j1 + 1):
-                for i in range(i0, i1 + 1):
-                    bucket = j * shape[0] + i
-                    for item in range(start[bucket], start[bucket + 1]):
-                        lens = items[item]
-                        dx = centers_raw[lens, 0] - col
-                        dy = centers_raw[lens, 1] - row
-                        if dx * dx + dy * dy > reach_px * reach_px:
-                            continue
-                        # Image center and lens center, mm from the principal point.
-                        cx = (centers_und[lens, 0] - principal[0]) * pixel_mm
-                        cy = (centers_und[lens, 1] - principal[1]) * pixel_mm
-                        shrink = ratio / (1.0 + ratio)
-                        lens_x = cx * shrink
-                        lens_y = cy * shrink
-                        # Back through the lens, micro-aperture point r reaches the main lens at
-                        # -ratio m + spread r, where m is the offset in the micro image.
-                        spread = 1.0 + ratio / focal_planes[lens_types[lens]]
-                        by_micro = abs(spread) * micro_radius <= main_radius
-                        weight = 1.0
-                        if not by_micro:
-                            weight = (main_radius / (spread * micro_radius)) ** 2
-                        light = 0.0
-                        for s in range(n_rays):
-                            fx = samples[chosen, s, 0]
-                            fy = samples[chosen, s, 1]
-                            x = (x00 * (1.0 - fx) + x10 * fx) * (1.0 - fy)
-                            x += (x01 * (1.0 - fx) + x11 * fx) * fy
-                            y = (y00 * (1.0 - fx) + y10 * fx) * (1.0 - fy)
-                            y += (y01 * (1.0 - fx) + y11 * fx) * fy
-                            shift_x = -ratio * (x - cx)
-                            shift_y = -ratio * (y - cy)
-                            if by_micro:
-                                rx = micro_radius * samples[chosen, s, 2]
-                                ry = micro_radius * samples[chosen, s, 3]
-                                main_x = shift_x + spread * rx
-                                main_y = shift_y + spread * ry
-                                if main_x * main_x + main_y * main_y > main_radius * main_radius:
-                                    continue
-                            else:
-                                main_x = main_radius * samples[chosen, s, 2]
-                                main_y = main_radius * samples[chosen, s, 3]
-                                rx = (main_x - shift_x) / spread
-                                ry = (main_y - shift_y) / spread
-                                if rx * rx + ry * ry > micro_radius * micro_radius:
-                                    continue
-                            # The main lens bends the ray; on the object side x and z both flip.
-                            slope_x = (lens_x + rx - main_x) / lens_to_array + main_x / focal_length
-                            slope_y = (lens_y + ry - main_y) / lens_to_array + main_y / focal_length
-                            hit, depth, u, v = find_surface(
-                                -main_x,
-                                -main_y,
-                                slope_x,
-                                slope_y,
-                                candidates[lens],
-                                n_candidates[lens],
-                                surfaces,
-                            )
-                            footprint = abs(footprint_alpha * depth + footprint_beta)
-                            light += radiance_of(
-                                hit, u, v, footprint, channel, surfaces, textures, background
-                            )
-                        total += light * weight
+                first, last = row_items(start, j, i0, i1, shape[0])
+                for item in range(first, last):
+                    lens = items[item]
+                    dx = centers_raw[lens, 0] - col
+                    dy = centers_raw[lens, 1] - row
+                    if dx * dx + dy * dy > reach_px * reach_px:
+                        continue
+                    # Image center and lens center, mm from the principal point.
+                    cx = (centers_und[lens, 0] - principal[0]) * pixel_mm
+                    cy = (centers_und[lens, 1] - principal[1]) * pixel_mm
+                    shrink = ratio / (1.0 + ratio)
+                    lens_x = cx * shrink
+                    lens_y = cy * shrink
+                    # Back through the lens, micro-aperture point r reaches the main lens at
+                    # -ratio m + spread r, where m is the offset in the micro image.
+                    spread = 1.0 + ratio / focal_planes[lens_types[lens]]
+                    by_micro = abs(spread) * micro_radius <= main_radius
+                    weight = 1.0
+                    if not by_micro:
+                        weight = (main_radius / (spread * micro_radius)) ** 2
+                    light = 0.0
+                    for s in range(n_rays):
+                        fx = samples[chosen, s, 0]
+                        fy = samples[chosen, s, 1]
+                        x = (x00 * (1.0 - fx) + x10 * fx) * (1.0 - fy)
+                        x += (x01 * (1.0 - fx) + x11 * fx) * fy
+                        y = (y00 * (1.0 - fx) + y10 * fx) * (1.0 - fy)
+                        y += (y01 * (1.0 - fx) + y11 * fx) * fy
+                        shift_x = -ratio * (x - cx)
+                        shift_y = -ratio * (y - cy)
+                        if by_micro:
+                            rx = micro_radius * samples[chosen, s, 2]
+                            ry = micro_radius * samples[chosen, s, 3]
+                            main_x = shift_x + spread * rx
+                            main_y = shift_y + spread * ry
+                            if main_x * main_x + main_y * main_y > main_radius * main_radius:
+                                continue
+                        else:
+                            main_x = main_radius * samples[chosen, s, 2]
+                            main_y = main_radius * samples[chosen, s, 3]
+                            rx = (main_x - shift_x) / spread
+                            ry = (main_y - shift_y) / spread
+                            if rx * rx + ry * ry > micro_radius * micro_radius:
+                                continue
+                        # The main lens bends the ray; on the object side x and z both flip.
+                        slope_x = (lens_x + rx - main_x) / lens_to_array + main_x / focal_length
+                        slope_y = (lens_y + ry - main_y) / lens_to_array + main_y / focal_length
+                        hit, depth, u, v = find_surface(
+                            -main_x,
+                            -main_y,
+                            slope_x,
+                            slope_y,
+                            candidates[lens],
+                            n_candidates[lens],
+                            surfaces,
+                        )
+                        footprint = abs(footprint_alpha * depth + footprint_beta)
+                        light += radiance_of(
+                            hit, u, v, footprint, channel, surfaces, textures, background
+                        )
+                    total += light * weight
             out[i_row, i_col] = total / n_rays
 
 

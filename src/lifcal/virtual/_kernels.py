@@ -16,13 +16,17 @@ import math
 import numpy as np
 from numba import njit
 
-from lifcal.camera._kernels import cell_range
+from lifcal.camera._kernels import cell_range, row_items
 from lifcal.threads import in_parts
 
 BINS_PER_PX = 8
 FOCUS_BLUR_PX = 0.65
 """Radius of blur at which a micro image counts half."""
+FAST = {"reassoc", "contract"}
+"""Of floating-point rules: sums in any order, and products that are added in one step."""
 MOST_LENSES = 160
+ONE, TWO = np.uint32(1), np.uint32(2)
+"""Indices without a sign need no check for negative ones."""
 LEAST_NOISE = 1e-6
 """Variance, for an image of 0 to 1: a quarter of an 8-bit step. Even a flat image has rounding."""
 
@@ -41,12 +45,12 @@ def focus_terms(lenses, lens_type, rho):
 @njit(cache=True, inline="always")
 def sample_linear(image, x, y):
     """Return the bilinear value; (x, y) must be inside."""
-    i = int(x)
-    j = int(y)
+    i = np.uint32(x)
+    j = np.uint32(y)
     fx = np.float32(x - i)
     fy = np.float32(y - j)
-    top = image[j, i] + fx * (image[j, i + 1] - image[j, i])
-    bottom = image[j + 1, i] + fx * (image[j + 1, i + 1] - image[j + 1, i])
+    top = image[j, i] + fx * (image[j, i + ONE] - image[j, i])
+    bottom = image[j + ONE, i] + fx * (image[j + ONE, i + ONE] - image[j + ONE, i])
     return top + fy * (bottom - top)
 
 
@@ -79,7 +83,7 @@ def box_sum(values, half, scratch):
             values[row, col] = totals[col]
 
 
-@in_parts(lambda order: len(order))
+@in_parts(lambda order: len(order), fastmath=FAST)
 def sweep(begin, end, image, table, lenses, rhos, order, step, half, cost):
     """Fill `cost` (rows, cols, levels) with the variance over micro images, averaged over a window.
 
@@ -110,10 +114,8 @@ def sweep(begin, end, image, table, lenses, rhos, order, step, half, cost):
                 factors[kind, at] = rho + side * shift / away
                 counts[kind, at] = focus * weights[kind, at]
         scale = np.float32(size * BINS_PER_PX)
-        s0 = np.zeros((rows, cols), np.float32)
-        s1 = np.zeros((rows, cols), np.float32)
-        s2 = np.zeros((rows, cols), np.float32)
-        q0 = np.zeros((rows, cols), np.float32)
+        # Sums of w, w I, w I^2 and w^2, side by side: one register holds them.
+        sums = np.zeros((rows, cols, 4), np.float32)
         for lens in range(centers.shape[0]):
             kind = types[lens]
             cx = centers[lens, 0]
@@ -129,33 +131,35 @@ def sweep(begin, end, image, table, lenses, rhos, order, step, half, cost):
                 right = min(math.floor((cx + chord + 0.5) / step - 0.5), cols - 1)
                 dx = np.float32((left + 0.5) * step - 0.5 - cx)
                 for col in range(left, right + 1):
-                    at = int(scale * math.sqrt(dx * dx + dy * dy))
-                    x = x0 + dx * factors[kind, at]
-                    y = y0 + dy * factors[kind, at]
+                    bin_at = np.uint32(scale * math.sqrt(dx * dx + dy * dy))
+                    x = x0 + dx * factors[kind, bin_at]
+                    y = y0 + dy * factors[kind, bin_at]
                     if x >= 0.0 and y >= 0.0 and x < right_limit and y < lower_limit:
                         value = sample_linear(image, x, y)
-                        weight = counts[kind, at]
-                        s0[row, col] += weight
-                        s1[row, col] += weight * value
-                        s2[row, col] += weight * value * value
-                        q0[row, col] += weight * weight
+                        weight = counts[kind, bin_at]
+                        sums[row, col, 0] += weight
+                        sums[row, col, 1] += weight * value
+                        sums[row, col, 2] += weight * value * value
+                        sums[row, col, 3] += weight * weight
                     dx += np.float32(step)
+        squares = np.zeros((rows, cols), np.float32)
+        freedom = np.zeros((rows, cols), np.float32)
         for row in range(rows):
             for col in range(cols):
-                total = s0[row, col]
+                total = sums[row, col, 0]
                 if total > np.float32(1e-6):
-                    mean = s1[row, col] / total
-                    s2[row, col] = max(s2[row, col] - mean * s1[row, col], np.float32(0.0))
-                    q0[row, col] = total - q0[row, col] / total
-                else:
-                    s2[row, col] = np.float32(0.0)
-                    q0[row, col] = np.float32(0.0)
-        box_sum(s2, half, s0)
-        box_sum(q0, half, s1)
+                    mean = sums[row, col, 1] / total
+                    off = sums[row, col, 2] - mean * sums[row, col, 1]
+                    squares[row, col] = max(off, np.float32(0.0))
+                    freedom[row, col] = total - sums[row, col, 3] / total
+        scratch = np.empty((rows, cols), np.float32)
+        box_sum(squares, half, scratch)
+        box_sum(freedom, half, scratch)
         for row in range(rows):
             for col in range(cols):
-                if q0[row, col] > np.float32(0.05):
-                    cost[row, col, level] = max(s2[row, col], np.float32(0.0)) / q0[row, col]
+                if freedom[row, col] > np.float32(0.05):
+                    square = max(squares[row, col], np.float32(0.0))
+                    cost[row, col, level] = square / freedom[row, col]
                 else:
                     cost[row, col, level] = np.float32(math.nan)
 
@@ -297,20 +301,25 @@ def spline_weights(f):
 @njit(cache=True, inline="always")
 def sample_spline(image, x, y):
     """Return value and gradient of the spline with the coefficients `image`, (x, y) inside."""
-    i = int(x)
-    j = int(y)
+    i = np.uint32(x)
+    j = np.uint32(y)
     a0, a1, a2, a3, b0, b1, b2, b3 = spline_weights(np.float32(x - i))
     c0, c1, c2, c3, d0, d1, d2, d3 = spline_weights(np.float32(y - j))
-    p0, p1, p2, p3 = image[j - 1, i - 1], image[j - 1, i], image[j - 1, i + 1], image[j - 1, i + 2]
+    left, right, far = i - ONE, i + ONE, i + TWO
+    row = j - ONE
+    p0, p1, p2, p3 = image[row, left], image[row, i], image[row, right], image[row, far]
     v0 = a0 * p0 + a1 * p1 + a2 * p2 + a3 * p3
     w0 = b0 * p0 + b1 * p1 + b2 * p2 + b3 * p3
-    p0, p1, p2, p3 = image[j, i - 1], image[j, i], image[j, i + 1], image[j, i + 2]
+    row = j
+    p0, p1, p2, p3 = image[row, left], image[row, i], image[row, right], image[row, far]
     v1 = a0 * p0 + a1 * p1 + a2 * p2 + a3 * p3
     w1 = b0 * p0 + b1 * p1 + b2 * p2 + b3 * p3
-    p0, p1, p2, p3 = image[j + 1, i - 1], image[j + 1, i], image[j + 1, i + 1], image[j + 1, i + 2]
+    row = j + ONE
+    p0, p1, p2, p3 = image[row, left], image[row, i], image[row, right], image[row, far]
     v2 = a0 * p0 + a1 * p1 + a2 * p2 + a3 * p3
     w2 = b0 * p0 + b1 * p1 + b2 * p2 + b3 * p3
-    p0, p1, p2, p3 = image[j + 2, i - 1], image[j + 2, i], image[j + 2, i + 1], image[j + 2, i + 2]
+    row = j + TWO
+    p0, p1, p2, p3 = image[row, left], image[row, i], image[row, right], image[row, far]
     v3 = a0 * p0 + a1 * p1 + a2 * p2 + a3 * p3
     w3 = b0 * p0 + b1 * p1 + b2 * p2 + b3 * p3
     return (
@@ -332,7 +341,7 @@ GRADIENT_NOISE = 0.949440 / SPLINE_NOISE
 value, over all places in a pixel."""
 
 
-@in_parts(lambda rho: len(rho))
+@in_parts(lambda rho: len(rho), fastmath=FAST)
 def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
     """Fill `sums` (SUMS, rows, cols) with what the micro images say about a change of `rho`.
 
@@ -395,46 +404,43 @@ def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
                 i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
                 j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
                 for j in range(j0, j1 + 1):
-                    for i in range(i0, i1 + 1):
-                        c = j * shape[0] + i
-                        for item in range(start[c], start[c + 1]):
-                            lens = items[item]
-                            dx = x - centers[lens, 0]
-                            dy = y - centers[lens, 1]
-                            d2 = dx * dx + dy * dy
-                            if d2 > reach * reach or n == MOST_LENSES:
-                                continue
-                            kind = types[lens]
-                            away = max(math.sqrt(d2), 1e-3)
-                            inverse = side / away
-                            at = away * size * BINS_PER_PX
-                            b = int(at)
-                            shift = shifts[kind, b] + (at - b) * (
-                                shifts[kind, b + 1] - shifts[kind, b]
-                            )
-                            factor = r + (bend[kind] * shift + drifts[kind, b]) * inverse
-                            px = centers[lens, 0] + dx * factor
-                            py = centers[lens, 1] + dy * factor
-                            if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
-                                continue
-                            value, gx, gy = sample_spline(spline, px, py)
-                            w = focus[kind] * weights[kind, b]
-                            values[n] = value
-                            counts[n] = w
-                            pulls[n] = growths[kind, b] * inverse
-                            # The used part of the aperture is off the lens' middle: less parallax.
-                            parallax = np.float32(1.0 - less[kind] * shift / away)
-                            away_x[n] = dx * parallax
-                            away_y[n] = dy * parallax
-                            s0 += w
-                            f0 += focus[kind]
-                            q0 += w * focus[kind]
-                            mean += w * value
-                            slope_x += w * gx
-                            slope_y += w * gy
-                            mean_x += w * away_x[n]
-                            mean_y += w * away_y[n]
-                            n += 1
+                    first, last = row_items(start, j, i0, i1, shape[0])
+                    for item in range(first, last):
+                        lens = items[item]
+                        dx = x - centers[lens, 0]
+                        dy = y - centers[lens, 1]
+                        d2 = dx * dx + dy * dy
+                        if d2 > reach * reach or n == MOST_LENSES:
+                            continue
+                        kind = types[lens]
+                        away = max(math.sqrt(d2), 1e-3)
+                        inverse = side / away
+                        at = away * size * BINS_PER_PX
+                        b = int(at)
+                        shift = shifts[kind, b] + (at - b) * (shifts[kind, b + 1] - shifts[kind, b])
+                        factor = r + (bend[kind] * shift + drifts[kind, b]) * inverse
+                        px = centers[lens, 0] + dx * factor
+                        py = centers[lens, 1] + dy * factor
+                        if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
+                            continue
+                        value, gx, gy = sample_spline(spline, px, py)
+                        w = focus[kind] * weights[kind, b]
+                        values[n] = value
+                        counts[n] = w
+                        pulls[n] = growths[kind, b] * inverse
+                        # The used part of the aperture is off the lens' middle: less parallax.
+                        parallax = np.float32(1.0 - less[kind] * shift / away)
+                        away_x[n] = dx * parallax
+                        away_y[n] = dy * parallax
+                        s0 += w
+                        f0 += focus[kind]
+                        q0 += w * focus[kind]
+                        mean += w * value
+                        slope_x += w * gx
+                        slope_y += w * gy
+                        mean_x += w * away_x[n]
+                        mean_y += w * away_y[n]
+                        n += 1
                 if n < 2 or not s0 > np.float32(1e-6):
                     continue
                 mean /= s0
@@ -462,7 +468,7 @@ FUSED = 6
 TINY = 1e-30
 
 
-@in_parts(lambda rho: len(rho), fastmath={"reassoc", "contract"})
+@in_parts(lambda rho: len(rho), fastmath=FAST)
 def fuse(begin, end, rho, sums, half, edge, fused):
     """Fit a plane to the changes of rho that `sums` ask for in the window around each pixel.
 
@@ -653,7 +659,7 @@ def blend_planes(begin, end, planes, counts, around, here, limits, fused):
             fused[row, col, 3] += share * share * (variance - fused[row, col, 3])
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath=FAST)
 def disagreement(image, table, lenses, x, y, rho):
     """Return the weighted sum of squares over lenses at a virtual point, and its freedom."""
     centers, start, items, origin, shape, cell = table
@@ -665,44 +671,43 @@ def disagreement(image, table, lenses, x, y, rho):
     i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
     j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
     for j in range(j0, j1 + 1):
-        for i in range(i0, i1 + 1):
-            c = j * shape[0] + i
-            for item in range(start[c], start[c + 1]):
-                lens = items[item]
-                dx = x - centers[lens, 0]
-                dy = y - centers[lens, 1]
-                d2 = dx * dx + dy * dy
-                if d2 > reach * reach:
-                    continue
-                kind = types[lens]
-                focus, bend = focus_terms(lenses, kind, rho)
-                away = max(math.sqrt(d2), 1e-3)
-                b = int(away * abs(rho) * BINS_PER_PX)
-                factor = rho + side * (bend * shifts[kind, b] + drifts[kind, b]) / away
-                px = centers[lens, 0] + dx * factor
-                py = centers[lens, 1] + dy * factor
-                if not (0.0 <= px < width - 1 and 0.0 <= py < height - 1):
-                    continue
-                value = sample_linear(image, px, py)
-                w = focus * weights[kind, b]
-                s0 += w
-                s1 += w * value
-                s2 += w * value * value
-                q0 += w * w
+        first, last = row_items(start, j, i0, i1, shape[0])
+        for item in range(first, last):
+            lens = items[item]
+            dx = x - centers[lens, 0]
+            dy = y - centers[lens, 1]
+            d2 = dx * dx + dy * dy
+            if d2 > reach * reach:
+                continue
+            kind = types[lens]
+            focus, bend = focus_terms(lenses, kind, rho)
+            away = max(math.sqrt(d2), 1e-3)
+            b = int(away * abs(rho) * BINS_PER_PX)
+            factor = rho + side * (bend * shifts[kind, b] + drifts[kind, b]) / away
+            px = centers[lens, 0] + dx * factor
+            py = centers[lens, 1] + dy * factor
+            if not (0.0 <= px < width - 1 and 0.0 <= py < height - 1):
+                continue
+            value = sample_linear(image, px, py)
+            w = focus * weights[kind, b]
+            s0 += w
+            s1 += w * value
+            s2 += w * value * value
+            q0 += w * w
     if not s0 > 1e-6:
         return 0.0, 0.0
     return max(s2 - s1 * s1 / s0, 0.0), s0 - q0 / s0
 
 
-@in_parts(lambda rho: len(rho))
+@in_parts(lambda rho: len(rho), fastmath=FAST)
 def spread_out(
     begin, end, image, table, lenses, fused, step, ratio, edge, window, rho, variance, hidden
 ):
     """Evaluate the planes of `fused`, of pixels `step` wide, at pixels `ratio` times finer.
 
     Where the four planes around a pixel disagree by more than `edge`, the micro images choose
-    between the nearest and the farthest, over a window of (2 window + 1)^2 fine pixels; `hidden` is
-    set where the farther one wins: some lenses do not see that pixel.
+    between the nearest and the farthest, over every other of (2 window + 1)^2 fine pixels; `hidden`
+    is set where the farther one wins: some lenses do not see that pixel.
     """
     cols = rho.shape[1]
     coarse_rows, coarse_cols = fused.shape[:2]
@@ -734,7 +739,7 @@ def spread_out(
                 y = (row + 0.5) * fine - 0.5
                 low_sum = high_sum = low_free = high_free = 0.0
                 for dy in range(-window, window + 1):
-                    for dx in range(-window, window + 1):
+                    for dx in range(-window + (dy + window) % 2, window + 1, 2):
                         at_x = x + dx * fine
                         at_y = y + dy * fine
                         s, f = disagreement(image, table, lenses, at_x, at_y, low)
@@ -774,34 +779,33 @@ def cubic_weights(f):
 
 
 @njit(cache=True, inline="always")
-def add_cubic(image, x, y, weight, out):
-    """Add `weight` times the Catmull-Rom value of each channel to `out`."""
-    i = int(x)
-    j = int(y)
+def sample_cubic(image, x, y):
+    """Return the Catmull-Rom value; (x, y) must be two pixels inside."""
+    i = np.uint32(x)
+    j = np.uint32(y)
     a0, a1, a2, a3 = cubic_weights(np.float32(x - i))
     c0, c1, c2, c3 = cubic_weights(np.float32(y - j))
-    for channel in range(image.shape[2]):
-        value = np.float32(0.0)
-        for k in range(4):
-            b = c0 if k == 0 else (c1 if k == 1 else (c2 if k == 2 else c3))
-            value += b * (
-                a0 * image[j - 1 + k, i - 1, channel]
-                + a1 * image[j - 1 + k, i, channel]
-                + a2 * image[j - 1 + k, i + 1, channel]
-                + a3 * image[j - 1 + k, i + 2, channel]
-            )
-        out[channel] += weight * value
+    left, right, far = i - ONE, i + ONE, i + TWO
+    row = j - ONE
+    v0 = a0 * image[row, left] + a1 * image[row, i] + a2 * image[row, right] + a3 * image[row, far]
+    row = j
+    v1 = a0 * image[row, left] + a1 * image[row, i] + a2 * image[row, right] + a3 * image[row, far]
+    row = j + ONE
+    v2 = a0 * image[row, left] + a1 * image[row, i] + a2 * image[row, right] + a3 * image[row, far]
+    row = j + TWO
+    v3 = a0 * image[row, left] + a1 * image[row, i] + a2 * image[row, right] + a3 * image[row, far]
+    return c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3
 
 
-@in_parts(lambda rho: len(rho))
+@in_parts(lambda rho: len(rho), fastmath=FAST)
 def synthesise(begin, end, image, table, lenses, rho, step, out, light):
-    """Fill `out` (rows, cols, channels) with the mean of the micro images, by focus and noise.
+    """Fill `out` with the mean of the micro images, by focus and noise.
 
     `light` is the sum of the weights; where it is 0, `out` is 0.
     """
     centers, start, items, origin, shape, cell = table
     types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
-    height, width, channels = image.shape
+    height, width = image.shape
     n_types = weights.shape[0]
     for row in range(begin, end):
         y = (row + 0.5) * step - 0.5
@@ -809,8 +813,7 @@ def synthesise(begin, end, image, table, lenses, rho, step, out, light):
         bend = np.empty(n_types, np.float32)
         for col in range(rho.shape[1]):
             x = (col + 0.5) * step - 0.5
-            for channel in range(channels):
-                out[row, col, channel] = 0.0
+            out[row, col] = 0.0
             light[row, col] = 0.0
             r = rho[row, col]
             if not abs(r) > 0.0:
@@ -821,68 +824,184 @@ def synthesise(begin, end, image, table, lenses, rho, step, out, light):
             for kind in range(n_types):
                 focus[kind], bend[kind] = focus_terms(lenses, kind, r)
             total = np.float32(0.0)
+            value = np.float32(0.0)
             i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
             j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
             for j in range(j0, j1 + 1):
-                for i in range(i0, i1 + 1):
-                    c = j * shape[0] + i
-                    for item in range(start[c], start[c + 1]):
-                        lens = items[item]
-                        dx = x - centers[lens, 0]
-                        dy = y - centers[lens, 1]
-                        d2 = dx * dx + dy * dy
-                        if d2 > reach * reach:
-                            continue
-                        kind = types[lens]
-                        away = max(math.sqrt(d2), 1e-3)
-                        b = int(away * size * BINS_PER_PX)
-                        factor = r + side * (bend[kind] * shifts[kind, b] + drifts[kind, b]) / away
-                        px = centers[lens, 0] + dx * factor
-                        py = centers[lens, 1] + dy * factor
-                        if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
-                            continue
-                        w = focus[kind] * weights[kind, b]
-                        add_cubic(image, px, py, w, out[row, col])
-                        total += w
+                first, last = row_items(start, j, i0, i1, shape[0])
+                for item in range(first, last):
+                    lens = items[item]
+                    dx = x - centers[lens, 0]
+                    dy = y - centers[lens, 1]
+                    d2 = dx * dx + dy * dy
+                    if d2 > reach * reach:
+                        continue
+                    kind = types[lens]
+                    away = max(math.sqrt(d2), 1e-3)
+                    b = int(away * size * BINS_PER_PX)
+                    factor = r + side * (bend[kind] * shifts[kind, b] + drifts[kind, b]) / away
+                    px = centers[lens, 0] + dx * factor
+                    py = centers[lens, 1] + dy * factor
+                    if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
+                        continue
+                    w = focus[kind] * weights[kind, b]
+                    value += w * sample_cubic(image, px, py)
+                    total += w
             light[row, col] = total
             if total > np.float32(1e-6):
-                for channel in range(channels):
-                    out[row, col, channel] /= total
+                out[row, col] = value / total
+
+
+FILTER_RINGS = ((0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1))
+"""One tap of each ring of a sharpening filter, in units of the taps' spacing; the others of a ring
+are its mirror images."""
+
+
+@njit(cache=True, inline="always")
+def sum_cross(image, row, col, a):
+    """Return the sum of the four values `a` pixels off along the axes."""
+    return image[row - a, col] + image[row + a, col] + image[row, col - a] + image[row, col + a]
+
+
+@njit(cache=True, inline="always")
+def sum_corners(image, row, col, a, b):
+    """Return the sum of the four values at (row +- a, col +- b)."""
+    top, bottom, left, right = row - a, row + a, col - b, col + b
+    return image[top, left] + image[top, right] + image[bottom, left] + image[bottom, right]
 
 
 @in_parts(lambda image: len(image))
-def sharpen(begin, end, image, rho, light, step, pixel_variance, own_variance, out):
-    """Take from each pixel what the raw pixels' size and blur spread into it, to second order.
+def sharpen(begin, end, image, rho, light, filters, out):
+    """Filter each pixel with the filter of its depth; see `sharpening.SharpeningFilters`.
 
-    A raw pixel and its blur have the variance `pixel_variance` (px^2 along an axis), `u` times as
-    wide in the virtual image; a pixel of the output has `own_variance` of its own width. Curvature
-    is taken over about half the width of a raw pixel.
+    `filters` is (first, step, weights, spacings). Pixels whose filter reaches beyond the image or
+    to where there is no light stay as they are.
     """
-    rows, cols, channels = image.shape
+    first, log_step, weights, spacings = filters
+    rows, cols = image.shape
+    last = len(weights) - 1
     for row in range(begin, end):
         for col in range(cols):
-            size = abs(1.0 / (rho[row, col] * step))
-            d = max(int(0.6 * size + 0.5), 1)
-            amount = np.float32(0.0)
-            if d <= row < rows - d and d <= col < cols - d:
-                lit = min(
-                    min(light[row - d, col], light[row + d, col]),
-                    min(light[row, col - d], light[row, col + d]),
-                )
-                if lit > 0.0:
-                    spread = pixel_variance * size * size - own_variance
-                    amount = np.float32(0.5 * max(spread, 0.0) / (d * d))
-            for channel in range(channels):
-                value = image[row, col, channel]
-                if amount > 0.0:
-                    around = (
-                        image[row - d, col, channel]
-                        + image[row + d, col, channel]
-                        + image[row, col - d, channel]
-                        + image[row, col + d, channel]
-                    )
-                    value -= amount * (around - np.float32(4.0) * value)
-                out[row, col, channel] = value
+            value = image[row, col]
+            out[row, col] = value
+            size = abs(rho[row, col])
+            if not size > 0.0:
+                continue
+            at = min(max(int((math.log(size) - first) / log_step + 0.5), 0), last)
+            d = spacings[at]
+            e = 2 * d
+            f = 3 * d
+            if not (f <= row < rows - f and f <= col < cols - f):
+                continue
+            lit = min(
+                min(light[row - f, col], light[row + f, col]),
+                min(light[row, col - f], light[row, col + f]),
+            )
+            if not lit > 0.0:
+                continue
+            w = weights[at]
+            out[row, col] = (
+                w[0] * value
+                + w[1] * sum_cross(image, row, col, d)
+                + w[2] * sum_corners(image, row, col, d, d)
+                + w[3] * sum_cross(image, row, col, e)
+                + w[4] * (sum_corners(image, row, col, d, e) + sum_corners(image, row, col, e, d))
+                + w[5] * sum_corners(image, row, col, e, e)
+                + w[6] * sum_cross(image, row, col, f)
+                + w[7] * (sum_corners(image, row, col, d, f) + sum_corners(image, row, col, f, d))
+            )
+
+
+NEAR_PX = 0.3
+"""Spread of the weights by which raw pixels count for places near their middles."""
+NEAR_FACTOR = np.float32(-0.5 / NEAR_PX**2)
+
+
+@njit(cache=True, inline="always")
+def near_weights(f):
+    """Return the weights of the pixels at 0 and 1 for a place f between them."""
+    g = np.float32(1.0) - f
+    return math.exp(NEAR_FACTOR * f * f), math.exp(NEAR_FACTOR * g * g)
+
+
+@in_parts(lambda rho: len(rho), fastmath=FAST)
+def add_detail(begin, end, image, table, lenses, rho, step, mean, share, out):
+    """Add to `out` what single raw pixels show beyond the mean of the micro images.
+
+    Interpolation smooths each micro image, but the pixels of each are at other places of the
+    virtual image. Here each pixel is compared with the mean where its own middle is, and the
+    difference counts for places near by. `share` of it is added; nothing is done where that is 0.
+    `mean` is twice as large as `out`: between its pixels, lines will do.
+    """
+    centers, start, items, origin, shape, cell = table
+    types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
+    height, width = image.shape
+    rows, cols = rho.shape
+    right_limit = np.float32(2 * cols - 1)
+    lower_limit = np.float32(2 * rows - 1)
+    n_types = weights.shape[0]
+    for row in range(begin, end):
+        y = (row + 0.5) * step - 0.5
+        focus = np.empty(n_types, np.float32)
+        bend = np.empty(n_types, np.float32)
+        for col in range(cols):
+            r = rho[row, col]
+            if not (share[row, col] > 0.0 and abs(r) > 0.0):
+                continue
+            x = (col + 0.5) * step - 0.5
+            side = math.copysign(1.0, r)
+            size = abs(r)
+            reach = radius / size
+            for kind in range(n_types):
+                focus[kind], bend[kind] = focus_terms(lenses, kind, r)
+            value = np.float32(0.0)
+            total = np.float32(0.0)
+            i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
+            j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
+            for j in range(j0, j1 + 1):
+                first, last = row_items(start, j, i0, i1, shape[0])
+                for item in range(first, last):
+                    lens = items[item]
+                    dx = x - centers[lens, 0]
+                    dy = y - centers[lens, 1]
+                    d2 = dx * dx + dy * dy
+                    if d2 > reach * reach:
+                        continue
+                    kind = types[lens]
+                    away = max(math.sqrt(d2), 1e-3)
+                    b = int(away * size * BINS_PER_PX)
+                    factor = r + side * (bend[kind] * shifts[kind, b] + drifts[kind, b]) / away
+                    px = centers[lens, 0] + dx * factor
+                    py = centers[lens, 1] + dy * factor
+                    if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
+                        continue
+                    left = np.uint32(px)
+                    top = np.uint32(py)
+                    fx = np.float32(px - left)
+                    fy = np.float32(py - top)
+                    pixel = np.float32(2.0 / (factor * step))
+                    x0 = np.float32(2 * col + 0.5) - fx * pixel
+                    y0 = np.float32(2 * row + 0.5) - fy * pixel
+                    x1 = x0 + pixel
+                    y1 = y0 + pixel
+                    if (
+                        min(x0, x1) < 0.0
+                        or min(y0, y1) < 0.0
+                        or max(x0, x1) >= right_limit
+                        or max(y0, y1) >= lower_limit
+                    ):
+                        continue
+                    w = focus[kind] * weights[kind, b]
+                    a0, a1 = near_weights(fx)
+                    b0, b1 = near_weights(fy)
+                    upper = a0 * (image[top, left] - sample_linear(mean, x0, y0))
+                    upper += a1 * (image[top, left + ONE] - sample_linear(mean, x1, y0))
+                    lower = a0 * (image[top + ONE, left] - sample_linear(mean, x0, y1))
+                    lower += a1 * (image[top + ONE, left + ONE] - sample_linear(mean, x1, y1))
+                    value += w * (b0 * upper + b1 * lower)
+                    total += w * (a0 + a1) * (b0 + b1)
+            if total > np.float32(1e-6):
+                out[row, col] += share[row, col] * value / total
 
 
 @in_parts(lambda rho: len(rho))
@@ -909,25 +1028,24 @@ def type_sharpness(begin, end, spline, table, lenses, rho, step, noise, energy):
                 i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
                 j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
                 for j in range(j0, j1 + 1):
-                    for i in range(i0, i1 + 1):
-                        c = j * shape[0] + i
-                        for item in range(start[c], start[c + 1]):
-                            lens = items[item]
-                            dx = x - centers[lens, 0]
-                            dy = y - centers[lens, 1]
-                            d2 = dx * dx + dy * dy
-                            if d2 > reach * reach:
-                                continue
-                            kind = types[lens]
-                            b = int(math.sqrt(d2) * abs(r) * BINS_PER_PX)
-                            px = centers[lens, 0] + dx * r
-                            py = centers[lens, 1] + dy * r
-                            if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
-                                continue
-                            _, gx, gy = sample_spline(spline, px, py)
-                            of_noise = 2.0 * GRADIENT_NOISE * noise / weights[kind, b]
-                            energy[row, col, kind] += gx * gx + gy * gy - of_noise
-                            counts[kind] += 1.0
+                    first, last = row_items(start, j, i0, i1, shape[0])
+                    for item in range(first, last):
+                        lens = items[item]
+                        dx = x - centers[lens, 0]
+                        dy = y - centers[lens, 1]
+                        d2 = dx * dx + dy * dy
+                        if d2 > reach * reach:
+                            continue
+                        kind = types[lens]
+                        b = int(math.sqrt(d2) * abs(r) * BINS_PER_PX)
+                        px = centers[lens, 0] + dx * r
+                        py = centers[lens, 1] + dy * r
+                        if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
+                            continue
+                        _, gx, gy = sample_spline(spline, px, py)
+                        of_noise = 2.0 * GRADIENT_NOISE * noise / weights[kind, b]
+                        energy[row, col, kind] += gx * gx + gy * gy - of_noise
+                        counts[kind] += 1.0
             for kind in range(n_types):
                 if counts[kind] > 0.0:
                     energy[row, col, kind] /= counts[kind]

@@ -23,6 +23,7 @@ from lifcal.virtual.depth import (
 )
 from lifcal.virtual.focused import FocusedImage, make_focused_image
 from lifcal.virtual.optics import LensOptics
+from lifcal.virtual.sharpening import SharpeningFilters
 from lifcal.virtual.workspace import Workspace
 
 
@@ -98,6 +99,7 @@ class FocusEngine:
             self._gain = np.where(vignetting > 0.0, 1.0 / vignetting, between).astype(np.float32)
         self._blur_px2 = 0.0 if bayer is None else BAYER_BLUR_PX2
         self.optics = LensOptics.from_grid(self.grid, blur_variance_px2=self._blur_px2)
+        self._filters = SharpeningFilters.from_optics(self.optics, self.options.scale)
 
     def devignette(self, frame: Frame) -> Float32Array:
         """Return the luminance of a frame, even inside the micro images; rectified."""
@@ -153,7 +155,9 @@ class FocusEngine:
             gray, self.grid, self.options, optics=optics, workspace=space
         )
         image = gray if frame.color is None else self._even_out(frame.color)
-        focused = make_focused_image(image, self.grid, depth, optics=optics, workspace=space)
+        focused = make_focused_image(
+            image, self.grid, depth, optics=optics, filters=self._filters, workspace=space
+        )
         return FocusedFrame(depth, focused)
 
 

@@ -10,16 +10,22 @@ import numpy.typing as npt
 from lifcal.arrays import Float32Array
 from lifcal.camera.grid import MicroLensGrid
 from lifcal.errors import InputError
+from lifcal.imaging.filters import double, sharpen, smooth
 from lifcal.virtual import _kernels
 from lifcal.virtual.depth import VirtualDepth
 from lifcal.virtual.optics import LensOptics
+from lifcal.virtual.sharpening import SharpeningFilters
 from lifcal.virtual.workspace import NoWorkspace, Workspace
 
 _LEAST_LIGHT = 0.05
-_PIXEL_VARIANCE_PX2 = 1.0 / 12.0 + 0.12
-"""Along an axis, of what one raw pixel sees: its width, and what defocus and interpolation add in
-the mean over the working range (docs/virtual-depth.md)."""
-_OWN_VARIANCE = 1.0 / 12.0
+_CLEAR_CONTRAST = 2.4
+"""Rms, relative to the noise of the mean: where half of the detail of single raw pixels is
+believed."""
+_RAMP = 1.0
+"""Relative to that, from none of the detail to all."""
+_LEAST_NOISE = 1e-3
+_TWICE_SHARPENING = 0.3
+"""Of the mean at twice its size, for what interpolation by lines takes off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +50,16 @@ def make_focused_image(
     depth: VirtualDepth,
     *,
     optics: LensOptics | None = None,
+    filters: SharpeningFilters | None = None,
     workspace: Workspace | None = None,
 ) -> FocusedImage:
     """Put the micro images together at the depths of a map.
 
     Each pixel is the mean over the micro images that see it, those in focus and those nearer to
-    their centers counting more; then what the width of the raw pixels has blurred is undone to
-    second order. In the geometry of the recorded image: with the micro-image centers it is an exact
-    pinhole image but for the main lens' distortion.
+    their centers counting more; then what the width of the raw pixels and defocus have blurred is
+    undone as far as noise allows, and where there is contrast, what single raw pixels show beyond
+    that mean is added. In the geometry of the recorded image: with the micro-image centers it is an
+    exact pinhole image but for the main lens' distortion.
 
     Parameters
     ----------
@@ -61,6 +69,8 @@ def make_focused_image(
     depth : VirtualDepth
     optics : LensOptics or None
         Tables for the grid, if the caller has them already.
+    filters : SharpeningFilters or None
+        For the optics and the map's scale, if the caller has them already.
     workspace : Workspace or None
         Keeps the large arrays for the next frame.
     """
@@ -68,17 +78,35 @@ def make_focused_image(
     if image.ndim not in (2, 3) or image.shape[:2] != (height, width):
         raise InputError(f"image has shape {image.shape}, the grid is of {width} x {height} px")
     optics = optics or LensOptics.from_grid(grid)
-    channels = image[:, :, None] if image.ndim == 2 else image
-    shape = depth.filled.shape
+    filters = filters or SharpeningFilters.from_optics(optics, depth.scale)
     space = workspace or NoWorkspace()
-    out = space.take("synthesised", (*shape, channels.shape[2]), np.float32)
-    light = space.take("light", shape, np.float32)
+    table, lenses, step = grid.index.table, optics.pack(), 1.0 / depth.scale
     rho = np.float32(1.0) / depth.filled
-    _kernels.synthesise(
-        channels, grid.index.table, optics.pack(), rho, 1.0 / depth.scale, out, light
-    )
-    sharp = np.empty_like(out)
-    _kernels.sharpen(out, rho, light, 1.0 / depth.scale, _PIXEL_VARIANCE_PX2, _OWN_VARIANCE, sharp)
+    light = space.take("light", rho.shape, np.float32)
+    planes = image[None] if image.ndim == 2 else np.ascontiguousarray(image.transpose(2, 0, 1))
+    means = space.take("synthesised", (len(planes), *rho.shape), np.float32)
+    sharp = np.empty_like(means)
+    for plane, mean in zip(planes, means, strict=True):
+        _kernels.synthesise(plane, table, lenses, rho, step, mean, light)
+    share = _share_of_detail(means, light, depth.noise)
+    for plane, mean, out in zip(planes, means, sharp, strict=True):
+        _kernels.sharpen(mean, rho, light, filters.pack(), out)
+        twice = double(mean)
+        sharpen(twice, _TWICE_SHARPENING, twice)
+        _kernels.add_detail(plane, table, lenses, rho, step, twice, share, out)
     valid = light > _LEAST_LIGHT
-    sharp[~valid] = 0.0
-    return FocusedImage(sharp[:, :, 0] if image.ndim == 2 else sharp, valid)
+    sharp[:, ~valid] = 0.0
+    focused = sharp[0] if image.ndim == 2 else np.ascontiguousarray(sharp.transpose(1, 2, 0))
+    return FocusedImage(focused, valid)
+
+
+def _share_of_detail(means: Float32Array, light: Float32Array, noise: float) -> Float32Array:
+    """Return how much of the detail of single raw pixels to believe, by the contrast around.
+
+    All channels have the same share, so that detail has no color of its own.
+    """
+    gray = means.mean(axis=0)
+    fine = smooth(gray, 0.7) - smooth(gray, 2.0)
+    contrast = np.sqrt(smooth(fine * fine, 1.5) * light) / max(noise, _LEAST_NOISE)
+    share = 0.5 + (contrast / _CLEAR_CONTRAST - 1.0) / _RAMP
+    return np.asarray(np.clip(share, 0.0, 1.0), np.float32)
