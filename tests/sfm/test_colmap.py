@@ -5,7 +5,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from lifcal.errors import ConfigError, EstimationError, InputError
-from lifcal.sfm import SfmOptions, reconstruct
+from lifcal.sfm import SfmOptions, colmap, reconstruct
+from lifcal.sfm.depth_check import agree_with_depth
 from lifcal.simulate import Simulation, SimulationOptions
 
 FRAMES = 9
@@ -25,6 +26,10 @@ class Recording:
         self.images = [
             np.rint(255.0 * np.clip(view.color.mean(axis=-1), 0.0, 1.0) ** 0.5).astype(np.uint8)
             for view in views
+        ]
+        camera = simulation.optics.camera
+        self.depths = [
+            camera.virtual_depth_from_depth(view.depth_mm).astype(np.float32) for view in views
         ]
         self.focal_px = views[0].focal_px / SCALE
         self.principal_px = (views[0].principal_point_px + 0.5) / SCALE - 0.5
@@ -138,6 +143,45 @@ def test_the_mask_could_matter(model, recording):
     assert (model.points_virt_px[:, 0] < limit).mean() > 0.1
 
 
+def test_retrieval(recording):
+    """Every view with the three that look most like it: enough, for nine of one desk."""
+    found = reconstruct(
+        recording.images, None, SCALE, SfmOptions(matching="retrieval", neighbors=3)
+    )
+    assert found.registered.all()
+    assert found.focal_px == pytest.approx(recording.focal_px, rel=0.02)
+
+
+def test_ways_of_pairing():
+    auto = SfmOptions()
+    assert colmap._list_ways(auto, 16) == ["exhaustive"]
+    assert colmap._list_ways(auto, 36) == ["sequential", "exhaustive"]
+    assert colmap._list_ways(auto, 300) == ["sequential", "retrieval"]
+    assert colmap._list_ways(SfmOptions(matching="retrieval"), 5) == ["retrieval"]
+
+
+def test_depth_leaves_out_what_contradicts_it(recording, model, monkeypatch):
+    asked = []
+
+    def judge(points, u, others):
+        agree = agree_with_depth(points, u, others)
+        asked.append((len(agree), int(agree.sum())))
+        return agree
+
+    monkeypatch.setattr(colmap, "agree_with_depth", judge)
+    found = reconstruct(recording.images, None, SCALE, depths=lambda i: recording.depths[i])
+    tried, agreed = np.sum(asked, axis=0)
+    assert len(asked) == 2 * FRAMES * (FRAMES - 1) // 2
+    # The matches were verified already: nearly all are right, but not all.
+    assert 0.95 * tried < agreed < tried
+    assert found.registered.all()
+    assert found.focal_px == pytest.approx(recording.focal_px, rel=0.01)
+    # A judge who refuses everything leaves nothing to map.
+    monkeypatch.setattr(colmap, "agree_with_depth", lambda p, u, o: np.zeros(len(u), np.bool_))
+    with pytest.raises(EstimationError, match="only 0 of 9"):
+        reconstruct(recording.images, None, SCALE, depths=lambda i: recording.depths[i])
+
+
 def test_too_few_frames(recording):
     with pytest.raises(EstimationError, match=r"4 usable frames are too few \(need 5\)") as caught:
         reconstruct(recording.images[:4], None, SCALE)
@@ -164,6 +208,6 @@ def test_frames_of_other_places(recording, rng):
 def test_options():
     with pytest.raises(ConfigError, match="sequential"):
         SfmOptions(matching="sequental")
-    for wrong in ({"overlap": 0}, {"max_features": 10}, {"min_frames": 1}):
+    for wrong in ({"overlap": 0}, {"neighbors": 0}, {"max_features": 10}, {"min_frames": 1}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             SfmOptions(**wrong)

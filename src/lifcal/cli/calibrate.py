@@ -84,7 +84,9 @@ def calibrate(
     distortion: Annotated[
         str, typer.Option(help="brown, auto (terms that pay), none or division.")
     ] = "brown",
-    matching: Annotated[str, typer.Option(help="auto, sequential or exhaustive.")] = "auto",
+    matching: Annotated[
+        str, typer.Option(help="auto, sequential, exhaustive or retrieval.")
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

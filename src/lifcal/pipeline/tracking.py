@@ -56,6 +56,9 @@ def track_frames(
             masks,
             run.record.content["settings"]["scale"],
             options,
+            depths=lambda index: np.asarray(
+                read_image(run.record.paths(run.done[index])["u"]), np.float32
+            ),
             focal_px=focal_px,
             on_stage=on_stage,
         )

@@ -15,18 +15,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lifcal.arrays import BoolArray, FloatArray, IntArray, read_only
+from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray, read_only
 from lifcal.camera import BrownDistortion
 from lifcal.errors import ConfigError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
 from lifcal.imaging.files import write_png
+from lifcal.sfm.depth_check import agree_with_depth
+from lifcal.sfm.retrieval import find_similar_pairs
 
-MATCHING = ("auto", "sequential", "exhaustive")
+MATCHING = ("auto", "sequential", "exhaustive", "retrieval")
 _MOST_EXHAUSTIVE = 16
 """Frames up to which 'auto' matches all pairs: they may be a set, and it costs little."""
+_MOST_IN_PAIRS = 60
+"""Frames beyond which 'auto' does not match all pairs, but those that look alike."""
 _MODEL = "SIMPLE_RADIAL"
 _INIT_ANGLES_DEG = (16.0, 6.0, 2.0)
 """Least angle between the rays of the first two views: COLMAP's own, then for small motion."""
+_INIT_ANGLE_WITH_DEPTH_DEG = 0.7
+"""With matches that depth has checked, views may be this near to each other."""
 _GROWTH = 1.4
 """Of a model between two adjustments of all of it. COLMAP's own is 1.1, for large scenes; here it
 gives the same poses after half the time."""
@@ -38,12 +44,15 @@ class SfmOptions:
 
     Parameters
     ----------
-    matching : 'auto', 'sequential' or 'exhaustive'
+    matching : 'auto', 'sequential', 'exhaustive' or 'retrieval'
         Sequential matches each frame with those around it and with some far ones (2, 4, 8 ...
-        frames on): for videos and other recordings in order. Auto takes it beyond 16 frames, and
-        matches all pairs if that leaves frames out.
+        frames on): for videos and other recordings in order. Retrieval matches each frame with
+        those that look most like it: for large sets in no order. Auto takes sequential beyond 16
+        frames, and if that leaves frames out, all pairs or beyond 60 frames retrieval.
     overlap : int
         Frames on each side that sequential matching takes.
+    neighbors : int
+        Frames that retrieval takes for each.
     max_features : int
         Of each image.
     min_frames : int
@@ -53,6 +62,7 @@ class SfmOptions:
 
     matching: str = "auto"
     overlap: int = 8
+    neighbors: int = 20
     max_features: int = 1500
     min_frames: int = 5
     seed: int = 0
@@ -60,10 +70,10 @@ class SfmOptions:
     def __post_init__(self) -> None:
         if self.matching not in MATCHING:
             raise ConfigError.unknown("matching", self.matching, MATCHING)
-        if self.overlap < 1 or self.max_features < 100 or self.min_frames < 2:
-            raise InputError(
-                "overlap needs 1 or more, max_features 100 or more, min_frames 2 or more"
-            )
+        if self.overlap < 1 or self.neighbors < 1:
+            raise InputError("overlap and neighbors need 1 or more")
+        if self.max_features < 100 or self.min_frames < 2:
+            raise InputError("max_features needs 100 or more, min_frames 2 or more")
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +121,7 @@ def reconstruct(
     scale: float,
     options: SfmOptions | None = None,
     *,
+    depths: Callable[[int], Float32Array] | None = None,
     focal_px: float | None = None,
     on_stage: Callable[[str], None] | None = None,
 ) -> SfmModel:
@@ -124,6 +135,9 @@ def reconstruct(
     scale : float
         Size of the images relative to the raw.
     options : SfmOptions, optional
+    depths : callable, optional
+        Returns the virtual depth of an image, NaN where unknown, (rows, cols): matches that
+        contradict it are left out, and views may be nearer to each other.
     focal_px : float, optional
         F roughly, in raw pixels: a start.
     on_stage : callable, optional
@@ -145,7 +159,7 @@ def reconstruct(
     folder = Path(tempfile.mkdtemp(prefix="lifcal-sfm-"))
     try:
         return _reconstruct(
-            folder, images, masks, scale, options, focal_px, on_stage or (lambda _: None)
+            folder, images, masks, scale, options, depths, focal_px, on_stage or (lambda _: None)
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -157,6 +171,7 @@ def _reconstruct(
     masks: Sequence[BoolArray] | None,
     scale: float,
     options: SfmOptions,
+    depths: Callable[[int], Float32Array] | None,
     focal_px: float | None,
     on_stage: Callable[[str], None],
 ) -> SfmModel:
@@ -172,15 +187,15 @@ def _reconstruct(
     database = folder / "database.db"
     on_stage("features")
     _extract(pycolmap, folder, names, images[0].shape, masks is not None, scale, options, focal_px)
-    sequential = options.matching == "sequential" or (
-        options.matching == "auto" and len(images) > _MOST_EXHAUSTIVE
-    )
+    virtual_depths = None if depths is None else _sample_depths(pycolmap, database, names, depths)
     found: Any = None
-    for every_pair in (False, True) if options.matching == "auto" and sequential else (None,):
+    for matching in _list_ways(options, len(images)):
         on_stage("matching")
-        _match(pycolmap, database, sequential and not every_pair, options)
+        _match(pycolmap, database, names, matching, options)
+        if virtual_depths is not None:
+            _check_by_depth(pycolmap, database, virtual_depths)
         on_stage("mapping")
-        found = _map(pycolmap, folder, options, found)
+        found = _map(pycolmap, folder, options, found, depths is not None)
         if found is not None and found.num_reg_images() == len(images):
             break
     n_registered = 0 if found is None else found.num_reg_images()
@@ -234,24 +249,83 @@ def _extract(
     )
 
 
-def _match(pycolmap: Any, database: Path, sequential: bool, options: SfmOptions) -> None:
+def _list_ways(options: SfmOptions, n_images: int) -> list[str]:
+    """Return the ways of pairing images, to be tried until all are registered."""
+    if options.matching != "auto":
+        return [options.matching]
+    if n_images <= _MOST_EXHAUSTIVE:
+        return ["exhaustive"]
+    return ["sequential", "exhaustive" if n_images <= _MOST_IN_PAIRS else "retrieval"]
+
+
+def _match(pycolmap: Any, database: Path, names: list[str], way: str, options: SfmOptions) -> None:
     matching = pycolmap.FeatureMatchingOptions()
     matching.use_gpu = False
     verification = pycolmap.TwoViewGeometryOptions()
     verification.ransac.random_seed = options.seed
-    if sequential:
+    if way == "sequential":
         pairing = pycolmap.SequentialPairingOptions()
         pairing.overlap = options.overlap
         pairing.quadratic_overlap = True
         pycolmap.match_sequential(database, matching, pairing, verification)
+    elif way == "retrieval":
+        with pycolmap.Database.open(database) as opened:
+            ids = [opened.read_image_with_name(name).image_id for name in names]
+            descriptors = [np.asarray(opened.read_descriptors(i).data, np.float32) for i in ids]
+        pairs = find_similar_pairs(descriptors, options.neighbors, options.seed)
+        pairing = pycolmap.ImportedPairingOptions()
+        pairing.match_list_path = database.with_name("pairs.txt")
+        lines = [f"{names[i]} {names[j]}" for i, j in pairs]
+        pairing.match_list_path.write_text("\n".join(lines) + "\n")
+        pycolmap.match_image_pairs(database, matching, pairing, verification)
     else:
         pycolmap.match_exhaustive(database, matching, verification_options=verification)
 
 
-def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any) -> Any:
+@dataclass(frozen=True, eq=False)
+class _Keypoints:
+    """Features of an image, and the virtual depth there, NaN where unknown."""
+
+    places_px: FloatArray
+    u: FloatArray
+
+
+def _sample_depths(
+    pycolmap: Any, database: Path, names: list[str], depths: Callable[[int], Float32Array]
+) -> dict[int, _Keypoints]:
+    found = {}
+    with pycolmap.Database.open(database) as opened:
+        for index, name in enumerate(names):
+            image_id = opened.read_image_with_name(name).image_id
+            places = np.asarray(opened.read_keypoints(image_id), np.float64)[:, :2]
+            u_map = depths(index)
+            cols, rows = np.floor(places).astype(np.int64).T
+            rows = np.clip(rows, 0, u_map.shape[0] - 1)
+            cols = np.clip(cols, 0, u_map.shape[1] - 1)
+            found[image_id] = _Keypoints(places, u_map[rows, cols].astype(np.float64))
+    return found
+
+
+def _check_by_depth(pycolmap: Any, database: Path, keypoints: dict[int, _Keypoints]) -> None:
+    """Leave out the verified matches that virtual depth contradicts."""
+    with pycolmap.Database.open(database) as opened:
+        for pair_id, geometry in zip(*opened.read_two_view_geometries(), strict=True):
+            matches = np.asarray(geometry.inlier_matches)
+            if not len(matches):
+                continue
+            first, second = (keypoints[i] for i in pycolmap.pair_id_to_image_pair(pair_id))
+            a, b = matches[:, 0], matches[:, 1]
+            agree = agree_with_depth(first.places_px[a], first.u[a], second.places_px[b])
+            agree &= agree_with_depth(second.places_px[b], second.u[b], first.places_px[a])
+            if not agree.all():
+                geometry.inlier_matches = matches[agree]
+                opened.update_two_view_geometry(*pycolmap.pair_id_to_image_pair(pair_id), geometry)
+
+
+def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any, with_depth: bool) -> Any:
     """Return the largest reconstruction, of this try or the one before."""
     best = before
-    for angle in _INIT_ANGLES_DEG:
+    for angle in (*_INIT_ANGLES_DEG, *([_INIT_ANGLE_WITH_DEPTH_DEG] if with_depth else [])):
         mapping = pycolmap.IncrementalPipelineOptions()
         mapping.random_seed = mapping.mapper.random_seed = options.seed
         mapping.triangulation.random_seed = options.seed
