@@ -108,14 +108,32 @@ def image(rng):
     return pixels, np.array([20.3, 29.6]), inverse
 
 
-@pytest.mark.parametrize("blur", [0.0, 0.3])
+SHARP = np.zeros((2, 2))
+BLURRED = np.array([[0.3, -0.07], [-0.07, 0.2]])
+
+
+def to_curve(blur):
+    """Half of a covariance, by cells of the texture, as kernels take it."""
+    return 0.5 / SPACING**2 * np.array([blur[0, 0], 2.0 * blur[0, 1], blur[1, 1]])
+
+
+def test_curve_texture(image):
+    """A disc of blur and a square pixel as the texture sees them, less the reference's pixel."""
+    _, _, inverse = image
+    out = np.empty(3)
+    _kernels.curve_texture(inverse, 0.21, 1.0 / 12.0, SPACING, out)
+    wanted = (0.21 + 1.0 / 12.0) * inverse @ inverse.T - np.eye(2) / 12.0
+    np.testing.assert_allclose(out, to_curve(wanted), atol=1e-14)
+
+
+@pytest.mark.parametrize("blur", [SHARP, BLURRED], ids=["sharp", "blurred"])
 def test_add_to_texture(image, blur):
     pixels, place, inverse = image
     band = 3 * SIZE + 4
     matrix, rhs = np.zeros((SIZE * SIZE, band)), np.zeros(SIZE * SIZE)
-    common = (place, inverse, blur, 1.2, 0.1, WINDOW, SPACING, SIZE)
-    _kernels.add_to_texture(pixels, len(pixels), *common, matrix, rhs)
-    dense, wanted = twin.texture_normal(pixels, *common)
+    rest = (1.2, 0.1, WINDOW, SPACING, SIZE)
+    _kernels.add_to_texture(pixels, len(pixels), place, inverse, to_curve(blur), *rest, matrix, rhs)
+    dense, wanted = twin.texture_normal(pixels, place, inverse, blur, *rest)
     np.testing.assert_allclose(rhs, wanted, atol=1e-12)
     for j in range(band):
         np.testing.assert_allclose(matrix[j:, j], np.diag(dense, -j), atol=1e-12)
@@ -134,7 +152,7 @@ def soft_coefficients(rng):
     ).ravel()
 
 
-@pytest.mark.parametrize("blur", [0.0, 0.3])
+@pytest.mark.parametrize("blur", [SHARP, BLURRED], ids=["sharp", "blurred"])
 def test_fit_place(image, blur, rng):
     pixels, place, inverse = image
     coefficients = soft_coefficients(rng)
@@ -148,11 +166,13 @@ def test_fit_place(image, blur, rng):
     pixels[:, 2] += rng.normal(scale=0.01, size=len(pixels))
     found = np.zeros(_kernels.FOUND)
     found[2] = 1.0
-    common = (place, inverse, blur, coefficients, window, SPACING, SIZE)
-    assert _kernels.fit_place(pixels, len(pixels), *common, 3, True, found)
-    best = twin.fit_place(pixels, *common, [0.0, 0.0, 1.0, 0.0])
+    rest = (coefficients, window, SPACING, SIZE)
+    assert _kernels.fit_place(
+        pixels, len(pixels), place, inverse, to_curve(blur), *rest, 3, True, found
+    )
+    best = twin.fit_place(pixels, place, inverse, blur, *rest, [0.0, 0.0, 1.0, 0.0])
     # three steps of Gauss-Newton, whose slopes are those without blur
-    np.testing.assert_allclose(found[:4], best, atol=2e-3 if blur else 1e-4)
+    np.testing.assert_allclose(found[:4], best, atol=2e-3 if blur.any() else 1e-4)
     np.testing.assert_allclose(found[:2], shift, atol=0.03)
 
 
@@ -162,12 +182,12 @@ def test_information_on_the_shift(image, rng):
     coefficients = soft_coefficients(rng)
     away = (pixels[:, :2] - place) @ inverse.T
     inside = np.hypot(*away.T) <= 3.5
-    rows = np.array([twin.texture_row(s, t, 0.0, SPACING, SIZE) for s, t in away[inside]])
+    rows = np.array([twin.texture_row(s, t, SHARP, SPACING, SIZE) for s, t in away[inside]])
     pixels[inside, 2] = rows @ coefficients
     found = np.zeros(_kernels.FOUND)
     found[2] = 1.0
     _kernels.fit_place(
-        *(pixels, len(pixels), place, inverse, 0.0, coefficients),
+        *(pixels, len(pixels), place, inverse, to_curve(SHARP), coefficients),
         *(3.5, SPACING, SIZE, 3, True, found),
     )
     step = 1e-5
@@ -178,7 +198,7 @@ def test_information_on_the_shift(image, rng):
             for sign in (1, -1)
         ]
         ends = [
-            np.array([twin.texture_row(s, t, 0.0, SPACING, SIZE) @ coefficients for s, t in part])
+            np.array([twin.texture_row(s, t, SHARP, SPACING, SIZE) @ coefficients for s, t in part])
             for part in moved
         ]
         columns.append((ends[0] - ends[1]) / (2.0 * step))
@@ -194,7 +214,18 @@ def test_too_few_pixels_are_no_answer(image, rng):
     pixels, place, inverse = image
     found = np.zeros(_kernels.FOUND)
     found[2] = 1.0
-    rest = (place, inverse, 0.0, soft_coefficients(rng), 3.5, SPACING, SIZE, 3, True, found)
+    rest = (
+        place,
+        inverse,
+        to_curve(SHARP),
+        soft_coefficients(rng),
+        3.5,
+        SPACING,
+        SIZE,
+        3,
+        True,
+        found,
+    )
     near = np.argsort(np.hypot(*(pixels[:, :2] - place).T))
     assert not _kernels.fit_place(pixels[near[:11]], 11, *rest)
     assert not _kernels.fit_place(pixels, 0, *rest)
@@ -207,8 +238,18 @@ def test_one_step_at_a_time(image, rng):
     away = (pixels[:, :2] - place - np.array([0.05, -0.08])) @ inverse.T
     near = np.hypot(*away.T) < 5.0
     pixels, away = pixels[near], away[near]
-    pixels[:, 2] = [twin.texture_row(s, t, 0.0, SPACING, SIZE) @ coefficients for s, t in away]
-    common = (pixels, len(pixels), place, inverse, 0.0, coefficients, 3.5, SPACING, SIZE)
+    pixels[:, 2] = [twin.texture_row(s, t, SHARP, SPACING, SIZE) @ coefficients for s, t in away]
+    common = (
+        pixels,
+        len(pixels),
+        place,
+        inverse,
+        to_curve(SHARP),
+        coefficients,
+        3.5,
+        SPACING,
+        SIZE,
+    )
     whole, parts = np.zeros((2, _kernels.FOUND))
     whole[2] = parts[2] = 1.0
     assert _kernels.fit_place(*common, 3, True, whole)

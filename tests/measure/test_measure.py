@@ -13,6 +13,7 @@ from lifcal.measure import (
     cut_patches,
     defocus_terms,
     measure,
+    measurement,
 )
 from lifcal.measure.measurement import _SYSTEMATIC_PX
 from tests.measure import cases
@@ -36,6 +37,48 @@ def test_places_are_right(rng):
     assert np.abs(case.errors(case.images.places_px)).max() > 0.2
     np.testing.assert_array_equal(found.points_raw_px, found.places_px)
     assert not found.places_px.flags.writeable
+
+
+def test_images_nearer_than_the_reference_are_not_drawn_inward(rng, monkeypatch):
+    """A pixel is narrower on the texture of an image at a larger scale, and such an image sharper.
+
+    At the rim of a micro image the outer part of the window is cut off, so that what is sharper
+    than the texture about a spot in the middle would seem to lie elsewhere.
+    """
+    case = cases.make_case(rng, n_tracks=8, n_images=60, start_px=0.05)
+    n = len(case.true_px)
+    scales = np.where(np.arange(n) % 2 == 0, 0.8, 1.25)
+    angles = rng.uniform(0.0, 2.0 * np.pi, n)
+    outward = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    true = case.grid.centers_raw_px[case.images.lenses] + (cases.RADIUS_PX - 1.5) * outward
+    images = replace(
+        case.images,
+        places_px=true + rng.uniform(-0.05, 0.05, (n, 2)),
+        jacobians=scales[:, None, None] * np.eye(2),
+        tilts=np.zeros((n, 2)),
+    )
+    corners = np.rint(images.places_px).astype(np.int64) - cases.OPTIONS.patch_side // 2
+    spots = [lambda st: 0.2 + 0.6 * np.exp(-0.5 * np.sum(st**2, axis=-1) / 1.4**2)] * 8
+    case = replace(
+        case,
+        images=images,
+        true_px=true,
+        patches=Patches(corners, case.patches.values),
+        textures=spots,
+    )
+    case = case.with_values(cases.render(case))
+
+    def drawn_outward_px():
+        found = run(case)
+        assert (found.status == MeasureStatus.MEASURED).all()
+        off = np.sum(case.errors(found.places_px) * outward, axis=1)
+        return off[scales < 1.0].mean() - off[scales > 1.0].mean()
+
+    with_width = drawn_outward_px()
+    monkeypatch.setattr(measurement, "_PIXEL_VARIANCE_PX2", 0.0)
+    without = drawn_outward_px()
+    assert abs(without) > 0.004
+    assert abs(with_width) < 0.2 * abs(without)
 
 
 def test_no_pixel_locking(rng):

@@ -54,20 +54,20 @@ def pull_pixels(patch, corner, center, bend, tables, radius):
 def texture_row(s, t, blur, spacing, size):
     """Return how the texture at (s, t) depends on all its coefficients.
 
-    Blur of a small variance adds half of it times the second derivatives.
+    Blur of a small covariance (2, 2) adds half of it times the second derivatives.
     """
     basis = BSpline.basis_element(np.arange(-2.0, 3.0), extrapolate=False)
-    second = basis.derivative(2)
     knots = np.arange(size) - 0.5 * (size - 1)
 
-    def columns(value, curve):
-        def evaluate(function, at):
-            return np.nan_to_num(function(value / spacing - at))
+    def columns(value):
+        return [
+            np.nan_to_num(function(value / spacing - knots)) / spacing**order
+            for order, function in enumerate((basis, basis.derivative(1), basis.derivative(2)))
+        ]
 
-        return evaluate(basis, knots), evaluate(second, knots) * curve / spacing**2
-
-    (w, ew), (v, ev) = columns(s, 0.5 * blur), columns(t, 0.5 * blur)
-    return (np.outer(v, w) + np.outer(v, ew) + np.outer(ev, w)).ravel()
+    (w, dw, ew), (v, dv, ev) = columns(s), columns(t)
+    row = np.outer(v, w) + 0.5 * blur[0, 0] * np.outer(v, ew) + 0.5 * blur[1, 1] * np.outer(ev, w)
+    return (row + blur[0, 1] * np.outer(dv, dw)).ravel()
 
 
 def texture_normal(pixels, place, inverse, blur, gain, offset, window, spacing, size):

@@ -137,17 +137,18 @@ def pull_pixels(patch, corner, center, kind, bend, tables, radius, pixels):
 
 @njit(**_OPTIONS)
 def add_to_texture(
-    pixels, n, place, inverse, blur, gain, offset, window, spacing, size, matrix, rhs
+    pixels, n, place, inverse, curve, gain, offset, window, spacing, size, matrix, rhs
 ):
     """Add an image's pixels to the normal equations of a texture's coefficients."""
     w = np.empty(4)
     v = np.empty(4)
-    d = np.empty(4)
+    dw = np.empty(4)
+    dv = np.empty(4)
     ew = np.empty(4)
     ev = np.empty(4)
     row = np.empty(16)
     half = 0.5 * (size - 1)
-    curve = 0.5 * blur / (spacing * spacing)
+    xx, xy, yy = curve[0], curve[1], curve[2]
     for k in range(n):
         dx = pixels[k, 0] - place[0]
         dy = pixels[k, 1] - place[1]
@@ -159,11 +160,12 @@ def add_to_texture(
         gt = t / spacing + half
         i = int(gs)
         j = int(gt)
-        spline(gs - i, w, d, ew)
-        spline(gt - j, v, d, ev)
+        spline(gs - i, w, dw, ew)
+        spline(gt - j, v, dv, ev)
         for b in range(4):
             for a in range(4):
-                row[4 * b + a] = w[a] * v[b] + curve * (ew[a] * v[b] + w[a] * ev[b])
+                blurred = xx * ew[a] * v[b] + xy * dw[a] * dv[b] + yy * w[a] * ev[b]
+                row[4 * b + a] = w[a] * v[b] + blurred
         weight = pixels[k, 3] * gain * gain
         target = (pixels[k, 2] - offset) / gain
         first = (j - 1) * size + i - 1
@@ -178,7 +180,7 @@ def add_to_texture(
 
 @njit(**_OPTIONS)
 def fit_place(
-    pixels, n, start, inverse, blur, coefficients, window, spacing, size, steps, last, found
+    pixels, n, start, inverse, curve, coefficients, window, spacing, size, steps, last, found
 ):
     """Move one image over the texture: Gauss-Newton on the place, the gain and the offset.
 
@@ -194,7 +196,7 @@ def fit_place(
     ew = np.empty(4)
     ev = np.empty(4)
     half = 0.5 * (size - 1)
-    curve = 0.5 * blur / (spacing * spacing)
+    xx, xy, yy = curve[0], curve[1], curve[2]
     gain = found[2]
     offset = found[3]
     normal = np.empty((4, 4))
@@ -227,7 +229,8 @@ def fit_place(
             for b in range(4):
                 for a in range(4):
                     c = coefficients[(j - 1 + b) * size + i - 1 + a]
-                    value += c * (w[a] * v[b] + curve * (ew[a] * v[b] + w[a] * ev[b]))
+                    blurred = xx * ew[a] * v[b] + xy * dw[a] * dv[b] + yy * w[a] * ev[b]
+                    value += c * (w[a] * v[b] + blurred)
                     slope_s += c * dw[a] * v[b]
                     slope_t += c * w[a] * dv[b]
             slope_s /= spacing
@@ -316,6 +319,21 @@ def invert_affine(jacobian, tilt, slope, out):
 
 
 @njit(cache=True)
+def curve_texture(inverse, blur, pixel, spacing, out):
+    """Fill `out` with the factors of the texture's second slopes xx, xy, yy in an image's values.
+
+    Blur (a variance in px^2 of the image, along an axis) and the pixel itself are as `inverse` puts
+    them on the texture, which shows everything through the pixels of the reference already.
+    """
+    wide = blur + pixel
+    scale = 0.5 / (spacing * spacing)
+    i = inverse
+    out[0] = scale * (wide * (i[0, 0] * i[0, 0] + i[0, 1] * i[0, 1]) - pixel)
+    out[1] = 2.0 * scale * wide * (i[0, 0] * i[1, 0] + i[0, 1] * i[1, 1])
+    out[2] = scale * (wide * (i[1, 0] * i[1, 0] + i[1, 1] * i[1, 1]) - pixel)
+
+
+@njit(cache=True)
 def pin_origin(status, anchored, starts, jacobians, tilts, slope, found):
     """Take from all images the displacement that they have in common along the surface.
 
@@ -357,7 +375,9 @@ def pin_origin(status, anchored, starts, jacobians, tilts, slope, found):
 
 
 @njit(**_OPTIONS)
-def add_to_slope(pixels, n, found, place, inverse, tilt, coefficients, window, spacing, size, sums):
+def add_to_slope(
+    pixels, n, found, place, inverse, curve, tilt, coefficients, window, spacing, size, sums
+):
     """Add what an image says about the surface's slope, whatever its place, gain and offset.
 
     `sums`: information xx, xy, yy, and the right-hand side x, y.
@@ -366,11 +386,13 @@ def add_to_slope(pixels, n, found, place, inverse, tilt, coefficients, window, s
     v = np.empty(4)
     dw = np.empty(4)
     dv = np.empty(4)
-    e = np.empty(4)
+    ew = np.empty(4)
+    ev = np.empty(4)
     row = np.empty(6)
     normal = np.zeros((6, 6))
     rhs = np.zeros(6)
     half = 0.5 * (size - 1)
+    xx, xy, yy = curve[0], curve[1], curve[2]
     # A change of the slope moves what is at (s, t) by tilt (slope . (s, t)) in the image.
     move_s = inverse[0, 0] * tilt[0] + inverse[0, 1] * tilt[1]
     move_t = inverse[1, 0] * tilt[0] + inverse[1, 1] * tilt[1]
@@ -385,13 +407,14 @@ def add_to_slope(pixels, n, found, place, inverse, tilt, coefficients, window, s
         gt = t / spacing + half
         i = int(gs)
         j = int(gt)
-        spline(gs - i, w, dw, e)
-        spline(gt - j, v, dv, e)
+        spline(gs - i, w, dw, ew)
+        spline(gt - j, v, dv, ev)
         value = slope_s = slope_t = 0.0
         for b in range(4):
             for a in range(4):
                 c = coefficients[(j - 1 + b) * size + i - 1 + a]
-                value += c * w[a] * v[b]
+                blurred = xx * ew[a] * v[b] + xy * dw[a] * dv[b] + yy * w[a] * ev[b]
+                value += c * (w[a] * v[b] + blurred)
                 slope_s += c * dw[a] * v[b]
                 slope_t += c * w[a] * dv[b]
         slope_s *= -found[2] / spacing
@@ -441,6 +464,7 @@ def measure_tracks(
     types,
     bends,
     blurs,
+    pixel,
     tables,
     radius,
     window,
@@ -458,6 +482,7 @@ def measure_tracks(
 ):
     """Measure every image of every track; images of track i are offsets[i] to offsets[i + 1].
 
+    `blurs` (n_images,) and `pixel` are variances along an axis, px^2.
     `found` (n_images, FOUND) as in `fit_place`, shifts from `places`, beginning at `starts`, which
     say what the texture's origin is; `status` (n_images,);
     `noises` (n_tracks,) is the variance of a pixel in the middle of a micro image about its
@@ -495,6 +520,7 @@ def measure_tracks(
             status[image] = MEASURED
         noises[track] = math.nan
         inverse = np.empty((max(n_images, 1), 2, 2))
+        curves = np.empty((max(n_images, 1), 3))
         sums = np.empty(5)
         misfits = np.empty(n_images)
         for turn in range(rounds):
@@ -503,6 +529,7 @@ def measure_tracks(
             for k in range(n_images):
                 image = first + k
                 invert_affine(jacobians[image], tilts[image], slopes[track], inverse[k])
+                curve_texture(inverse[k], blurs[image], pixel, spacing, curves[k])
                 if status[image] != MEASURED:
                     continue
                 place[0] = places[image, 0] + found[image, 0]
@@ -512,7 +539,7 @@ def measure_tracks(
                     counts[k],
                     place,
                     inverse[k],
-                    blurs[image],
+                    curves[k],
                     found[image, 2],
                     found[image, 3],
                     window + 0.75,
@@ -547,7 +574,7 @@ def measure_tracks(
                     counts[k],
                     places[image],
                     inverse[k],
-                    blurs[image],
+                    curves[k],
                     rhs,
                     window,
                     spacing,
@@ -609,6 +636,7 @@ def measure_tracks(
                         found[image],
                         places[image],
                         inverse[k],
+                        curves[k],
                         tilts[image],
                         rhs,
                         window,

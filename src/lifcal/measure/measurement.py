@@ -20,6 +20,7 @@ _MARGIN_PX = 2.5
 """How far a patch reaches beyond the window: places are predicted anew after each adjustment."""
 _SPACING_PX = 0.75
 """Of the texture's coefficients: finer than pixels, because many images share it."""
+_PIXEL_VARIANCE_PX2 = 1.0 / 12.0
 _SYSTEMATIC_PX = 0.02
 """What blur, the surface's bend and the lens model leave (docs/calibrate.md)."""
 
@@ -190,8 +191,6 @@ def measure(
     types = optics.lens_types[images.lenses]
     bends, blurs = defocus_terms(images, optics)
     centers = grid.centers_raw_px[images.lenses]
-    # Blur along an axis is a quarter of the square of the disc's radius; in px of the texture.
-    blur_variance = 0.25 * blurs**2 / np.abs(np.linalg.det(images.jacobians))
     slopes = np.zeros((len(tracks), 2)) if slopes is None else slopes.copy()
     means = np.zeros((len(tracks), 2)) if slope_means is None else slope_means
     starts = np.zeros((n, 2)) if found_px is None else found_px - images.places_px
@@ -212,7 +211,8 @@ def measure(
         images.tilts,
         types,
         bends,
-        blur_variance,
+        0.25 * blurs**2,  # of a disc, along an axis
+        _PIXEL_VARIANCE_PX2,
         (
             optics.weights.astype(np.float64),
             optics.shifts_px.astype(np.float64),

@@ -55,7 +55,9 @@ def _root(values: Float32Array) -> Float32Array:
 def _describe(features: Sequence[Float32Array], seed: int) -> FloatArray:
     """Return one vector of length 1 for each image; zeros for images without features."""
     rng = np.random.default_rng(seed)
-    everything = np.concatenate([part for part in features if len(part)] or [np.zeros((1, 1), np.float32)])
+    everything = np.concatenate(
+        [part for part in features if len(part)] or [np.zeros((1, 1), np.float32)]
+    )
     some = everything[rng.permutation(len(everything))[:_FEATURES]]
     count = min(_CLUSTERS, len(some))
     with warnings.catch_warnings():
