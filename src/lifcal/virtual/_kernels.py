@@ -24,7 +24,8 @@ FOCUS_BLUR_PX = 0.65
 """Radius of blur at which a micro image counts half."""
 FAST = {"reassoc", "contract"}
 """Of floating-point rules: sums in any order, and products that are added in one step."""
-MOST_LENSES = 160
+MOST_LENSES = 240
+"""That see a point: at u = 16 and a margin beyond."""
 ONE, TWO = np.uint32(1), np.uint32(2)
 """Indices without a sign need no check for negative ones."""
 LEAST_NOISE = 1e-6
@@ -857,6 +858,10 @@ FILTER_RINGS = ((0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1))
 are its mirror images."""
 
 
+SEAM = 0.05
+"""Relative change of rho that is a jump to another surface."""
+
+
 @njit(cache=True, inline="always")
 def sum_cross(image, row, col, a):
     """Return the sum of the four values `a` pixels off along the axes."""
@@ -874,8 +879,8 @@ def sum_corners(image, row, col, a, b):
 def sharpen(begin, end, image, rho, light, filters, out):
     """Filter each pixel with the filter of its depth; see `sharpening.SharpeningFilters`.
 
-    `filters` is (first, step, weights, spacings). Pixels whose filter reaches beyond the image or
-    to where there is no light stay as they are.
+    `filters` is (first, step, weights, spacings). Pixels whose filter reaches beyond the image, to
+    where there is no light, or across a jump of depth stay as they are.
     """
     first, log_step, weights, spacings = filters
     rows, cols = image.shape
@@ -893,11 +898,13 @@ def sharpen(begin, end, image, rho, light, filters, out):
             f = 3 * d
             if not (f <= row < rows - f and f <= col < cols - f):
                 continue
-            lit = min(
-                min(light[row - f, col], light[row + f, col]),
-                min(light[row, col - f], light[row, col + f]),
-            )
-            if not lit > 0.0:
+            # Of the far taps: in the dark nothing is known, beyond a jump is another surface.
+            fit = True
+            for i, j in ((-f, 0), (f, 0), (0, -f), (0, f)):
+                other = abs(rho[row + i, col + j])
+                fit = fit and light[row + i, col + j] > 0.0
+                fit = fit and abs(other - size) < SEAM * size
+            if not fit:
                 continue
             w = weights[at]
             out[row, col] = (
@@ -984,11 +991,11 @@ def add_detail(begin, end, image, table, lenses, rho, step, mean, share, out):
                     y0 = np.float32(2 * row + 0.5) - fy * pixel
                     x1 = x0 + pixel
                     y1 = y0 + pixel
-                    if (
-                        min(x0, x1) < 0.0
-                        or min(y0, y1) < 0.0
-                        or max(x0, x1) >= right_limit
-                        or max(y0, y1) >= lower_limit
+                    if not (
+                        min(x0, x1) >= 0.0
+                        and min(y0, y1) >= 0.0
+                        and max(x0, x1) < right_limit
+                        and max(y0, y1) < lower_limit
                     ):
                         continue
                     w = focus[kind] * weights[kind, b]

@@ -20,14 +20,18 @@ from lifcal.virtual.optics import LensOptics
 
 _POWER = 2.2
 """Of a scene falls as frequency to the minus this."""
-_NOISE = 5.0
-"""Relative to the scene's power at one period a pixel, times u^2: noise, and what aliasing leaves,
-of the mean over lenses whose number grows with u^2."""
+_NOISE = 1.6
+"""Relative to the scene's power at one period a pixel: noise, and what aliasing leaves."""
+_WIDE_PIXEL = 2.5
+"""Pixels of the output: where raw pixels are wider, what the model leaves out (edges, aliasing) is
+as large as the scene's power at their own size, and filters are the same but for their size."""
+_WHITE = 0.1
+"""Of it, besides what interpolation smooths as it does the scene."""
 _UNKNOWN_BLUR_PX = 0.7
 """Radius, of lens types whose focal planes are not known: that of the mean over a working range."""
 _LEAST_RHO, _MOST_RHO = 1.0 / 24.0, 1.0 / 1.4
 _N_DEPTHS = 64
-_N_FREQUENCIES = 49
+_N_FREQUENCIES = 65
 _LOWEST_FREQUENCY = 0.01
 _WIDE_PX = 0.6
 """Taps are this part of a raw pixel apart, in whole pixels of the output, and one at least."""
@@ -86,18 +90,18 @@ def _solve(optics: LensOptics, rho: float, width: float, spacing: int) -> FloatA
     The mean square of `filtered mean - truth` is a quadratic form of the weights, by the
     covariances of the mean with itself and with the truth; its minimum with a sum of 1 is asked.
     """
-    along = np.linspace(0.0, 0.5, _N_FREQUENCIES)
+    f = np.linspace(0.0, 0.5, _N_FREQUENCIES)
     # Cosine sums over a quarter of the plane, the borders half: both axes are symmetric.
     share = np.full(_N_FREQUENCIES, 2.0)
     share[[0, -1]] = 1.0
-    waves = share * np.cos(2.0 * np.pi * np.arange(2 * _REACH + 1)[:, None] * along)
-    f = along / spacing
+    waves = share * np.cos(2.0 * np.pi * spacing * np.arange(2 * _REACH + 1)[:, None] * f)
     radial = np.hypot(f[:, None], f[None, :])
-    seen = _outer(np.sinc(f * width) * _catmull_rom(f * width))
-    seen = seen * _mean_defocus(optics, rho, width * radial)
+    smooth = _outer(_catmull_rom(f * width))
+    seen = smooth * _outer(np.sinc(f * width)) * _mean_defocus(optics, rho, width * radial)
     wanted = _outer(np.sinc(f))
     power = np.maximum(radial, _LOWEST_FREQUENCY) ** -_POWER
-    own = waves @ (seen**2 * power + _NOISE * rho**2) @ waves.T
+    noise = _NOISE * max(width / _WIDE_PIXEL, 1.0) ** _POWER * (smooth**2 + _WHITE)
+    own = waves @ (seen**2 * power + noise) @ waves.T
     cross = waves @ (seen * wanted * power) @ waves.T
     taps, rings = _list_taps()
     lags = np.abs(taps[:, None, :] - taps[None, :, :])
