@@ -190,7 +190,7 @@ def test_a_folder_in_use_is_kept(recording, results, here):
     before = times(results)
     again = arguments(folder, results)
     for more, word in (
-        (("--scale", 0.25), "scale is 0.5, not 0.25"),
+        (("--scale", 0.25), "scale was 0.5, is 0.25"),
         (("--plane", "2B"), "plane is 'pinhole', not '2B'"),
         (("--no-clouds",), "clouds is True, not False"),
     ):

@@ -134,7 +134,8 @@ def test_the_same_command_again_does_what_is_missing(recording, results, tmp_pat
     assert done.returncode == 0, done.stderr
     assert f"{FRAMES} frames ({FRAMES} of them before)" in done.stdout
     assert times(out) == before
-    (out / "virtual_depth" / "1.tiff").unlink()
+    cut = out / "virtual_depth" / "1.tiff"
+    cut.write_bytes(cut.read_bytes()[:1000])
     record = (out / "focus.json").read_text()
     done = lifcal(*arguments(folder, out), "--json")
     assert done.returncode == 0, done.stderr
@@ -153,8 +154,8 @@ def test_a_folder_in_use_is_kept(recording, results, here, tmp_path):
     before = times(results)
     again = arguments(folder, results)
     for changed, word in (
-        ([*again, "--scale", "0.25"], "scale is 0.5, not 0.25"),
-        ([*again, "--range", "2", "5"], "range is None, not [2.0, 5.0]"),
+        ([*again, "--scale", "0.25"], "scale was 0.5, is 0.25"),
+        ([*again, "--range", "2", "5"], "range was not given, is 2.0 to 5.0"),
         ([*again[:4], *again[6:]], "with --white"),
     ):
         done = here(*changed)

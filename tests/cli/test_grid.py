@@ -35,7 +35,7 @@ def test_white_image(white, tmp_path):
     assert grid.discs is not None
     content = json.loads(out.read_text())
     assert {"origin_px", "basis_px", "radius_px", "types", "overlap_discs"} <= set(content)
-    picture = read_image(out.with_suffix(".png"))
+    picture = read_image(out.with_name(f"{out.stem}_fit.png"))
     assert picture.ndim == 3
     assert min(picture.shape[:2]) > 600
 
@@ -88,3 +88,28 @@ def test_errors_are_one_line(white, tmp_path):
     assert_one_line_error(lifcal("grid", path, "--xml", photo, "-o", out), "photo.png")
     assert not out.exists()
     assert lifcal("grid", path).returncode == 2
+
+
+def test_the_images_given_stay(white, tmp_path):
+    path, _ = white
+    mine = tmp_path / "white.png"
+    mine.write_bytes(path.read_bytes())
+    done = lifcal("grid", mine, "-o", tmp_path / "white.json")
+    assert done.returncode == 0, done.stderr
+    assert mine.read_bytes() == path.read_bytes()
+    named = tmp_path / "a_fit.png"
+    named.write_bytes(path.read_bytes())
+    assert_one_line_error(lifcal("grid", named, "-o", tmp_path / "a.json"), "is one of the images")
+
+
+@pytest.mark.parametrize("pitch_px", [11.0, 17.2, 23.2])
+def test_a_start_of_another_camera_is_refused(white, tmp_path, pitch_px):
+    from lifcal.camera import Lattice, MicroLensGrid
+
+    path, truth = white
+    lattice = Lattice.regular("hexagonal-rows", pitch_px, (190.0, 150.0))
+    start = tmp_path / "start.json"
+    write_grid(start, MicroLensGrid.from_lattice(lattice, truth.image_size))
+    out = tmp_path / "grid.json"
+    assert_one_line_error(lifcal("grid", path, "--xml", start, "-o", out), "white.png")
+    assert not out.exists()

@@ -103,8 +103,21 @@ def test_names_stay_apart(gray, tmp_path):
         write(tmp_path / folder / "0.png", gray)
     frames = open_frames([tmp_path / "a", tmp_path / "b"])
     assert len(set(frames.names)) == 2
-    with pytest.raises(DataError, match="same name"):
+    with pytest.raises(DataError, match=r"0\.png: was given twice"):
         open_frames([tmp_path / "a", tmp_path / "a"])
+    for folder in ("one/raw", "two/raw"):
+        (tmp_path / folder).mkdir(parents=True)
+        write(tmp_path / folder / "0.png", gray)
+    names = open_frames([tmp_path / "one/raw", tmp_path / "two/raw/0.png"]).names
+    assert names == ("one_raw_0_png", "two_raw_0_png")
+
+
+def test_what_is_read_is_not_written(gray, tmp_path):
+    write(tmp_path / "0.png", gray)
+    frames = open_frames(tmp_path)
+    frames.check_not_among(tmp_path / "1.png")
+    with pytest.raises(InputError, match=r"0\.png: is one of the images"):
+        frames.check_not_among(tmp_path / "new" / ".." / "0.png")
 
 
 def test_videos_are_frames(gray, tmp_path):
@@ -226,6 +239,10 @@ def test_sixteen_bits_may_hold_fewer(gray, tmp_path, bits):
     assert frames.select([0, 2]).full_scale == full
     for index, factor in enumerate((0.2, 1.0, 0.2)):
         np.testing.assert_allclose(frames.read(index).gray, factor * gray / 255.0, atol=2.5 / full)
+    # A frame that cannot be used does not say what white is.
+    write(tmp_path / "3.png", np.full(gray.shape, 65535, np.uint16))
+    write(tmp_path / "4.png", np.full(gray.shape, 255, np.uint8))
+    assert open_frames(tmp_path).full_scale == full
     assert make_frame(bright, "alone", "alone").gray.max() == pytest.approx(1.0, abs=0.2)
 
 

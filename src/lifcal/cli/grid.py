@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,7 @@ from lifcal.pipeline.grids import FITTING, SOURCES, fit_average, read_average, r
 if TYPE_CHECKING:
     from lifcal.arrays import Float32Array
     from lifcal.camera import MicroLensGrid
-    from lifcal.imaging.frames import Frames
+    from lifcal.imaging.frames import Frame, Frames
     from lifcal.imaging.grid_fit import GridFit
 
 
@@ -64,7 +65,8 @@ def grid(
         fit, image, problems = *_fit_one(frames, start), 0
     else:
         fit, image, problems = _fit_several(frames, start, max_frames)
-    picture = out.with_suffix(".png")
+    picture = out.with_name(f"{out.stem}_fit.png")
+    frames.check_not_among(picture)
     write_grid(out, fit.grid)
     write_png(picture, draw_grid_fit(fit, image))
     content = {
@@ -86,6 +88,7 @@ def grid(
 
 def _fit_one(frames: Frames, start: MicroLensGrid | None) -> tuple[GridFit, Float32Array]:
     """Fit to one image: as white if all micro images look alike, else as a scene."""
+    from lifcal.imaging.grid_check import check_grid
     from lifcal.imaging.grid_fit import (
         WHITE_STRUCTURE,
         fit_grid_to_frames,
@@ -99,27 +102,44 @@ def _fit_one(frames: Frames, start: MicroLensGrid | None) -> tuple[GridFit, Floa
         failure: EstimationError | None = None
         try:
             fit = fit_grid_to_white(frame) if start is None else refine_grid(start, frame)
-            if fit.structure < WHITE_STRUCTURE:
-                return fit, frame.gray
         except EstimationError as error:
             failure = error
-        try:
-            if start is None:
-                return fit_grid_to_frames([frame]), frame.gray
-            return refine_grid(start, frame, source="scene"), frame.gray
-        except EstimationError as error:
-            raise DataError(f"{frame.source}: {failure or error}") from None
+        if failure is not None or fit.structure >= WHITE_STRUCTURE:
+            try:
+                fit = (
+                    fit_grid_to_frames([frame])
+                    if start is None
+                    else refine_grid(start, frame, source="scene")
+                )
+            except EstimationError as error:
+                raise DataError(f"{frame.source}: {failure or error}") from None
+        if start is not None:
+            check_grid(frame, fit.grid)
+        return fit, frame.gray
 
 
 def _fit_several(
     frames: Frames, start: MicroLensGrid | None, max_frames: int
 ) -> tuple[GridFit, Float32Array, int]:
     """Fit to the average of scene frames; frames that cannot be read are named and left out."""
+    from lifcal.imaging.grid_check import check_grid
+
     listener = RichListener()
     average, problems = read_average(frames, max_frames, listener)
     for problem in problems:
         say_error(str(problem))
-    return fit_average(average, start, listener), average.mean, len(problems)
+    fit = fit_average(average, start, listener)
+    if start is not None:
+        check_grid(_read_first(frames), fit.grid)
+    return fit, average.mean, len(problems)
+
+
+def _read_first(frames: Frames) -> Frame:
+    """Return the first frame that can be read; there is one."""
+    for index in range(len(frames) - 1):
+        with suppress(DataError):
+            return frames.read(index)
+    return frames.read(len(frames) - 1)
 
 
 def _figures(fit: GridFit) -> dict[str, Any]:

@@ -149,8 +149,18 @@ class Frames:
         step = -(-len(self) // _FRAMES_FOR_SCALE)
         for index in range(0, len(self), step):
             with suppress(DataError):
-                brightest = max(brightest, int(self._read_stored(index).max()))
+                stored = self._read_stored(index)
+                # What cannot be used does not count: frames of other files, blank or saturated.
+                top = stored.max()
+                if stored.dtype.itemsize == 2 and np.mean(stored == top) < _SATURATED:
+                    brightest = max(brightest, int(top))
         return find_full_scale(brightest, 16)
+
+    def check_not_among(self, path: Path) -> None:
+        """Raise InputError if a file that is to be written is one of those that are read."""
+        wanted = path.resolve()
+        if any(place.resolve() == wanted for place, _ in self._places):
+            raise InputError(f"{path}: is one of the images given; write somewhere else")
 
     def _read_stored(self, index: int) -> npt.NDArray[np.generic]:
         path, number = self._places[index]
@@ -413,10 +423,17 @@ def _peek(path: Path) -> ImageHeader | None:
 
 def _make_names(places: Sequence[tuple[Path, int]]) -> tuple[str, ...]:
     """Return a name for each frame: the file's, with more of its path where that is not enough."""
+    again = [place for place, count in Counter(places).items() if count > 1]
+    if again:
+        raise DataError(f"{again[0][0]}: was given twice")
     stems = [path.stem for path, _ in places]
-    plain = [path for path, number in places if number <= 0]
-    if len({path.stem for path in plain}) < len(plain):
-        stems = [f"{path.parent.name}_{path.name.replace('.', '_')}" for path, _ in places]
+    paths = {path.absolute(): path for path, number in places if number <= 0}
+    if len({path.stem for path in paths}) < len(paths):
+        depth = 2
+        most = max(len(path.parts) for path in paths)
+        while depth < most and len({path.parts[-depth:] for path in paths}) < len(paths):
+            depth += 1
+        stems = ["_".join(path.absolute().parts[-depth:]).replace(".", "_") for path, _ in places]
     names = [
         stem if number < 0 else f"{stem}_{number:06d}"
         for stem, (_, number) in zip(stems, places, strict=True)
@@ -454,6 +471,6 @@ class _Video:
         done, image = self._capture.read()
         if not done or image is None:
             self._next = -1
-            raise DataError(f"{self.path}: frame {index} of {self._count} cannot be read")
+            raise DataError(f"{self.path}: frame {index + 1} of {self._count} cannot be read")
         self._next = index + 1
         return np.ascontiguousarray(image[:, :, ::-1])

@@ -231,6 +231,7 @@ def describe_settings(
         "scale": options.scale,
         "range": None if options.depth_range is None else list(options.depth_range),
         "bayer": frames.bayer,
+        "full_scale": frames.full_scale,
         **digest_files(sources),
     }
 
@@ -549,6 +550,7 @@ def _write_frame(
     record.content["frames"][name] = {
         "raw": frame.source,
         "checksum": compute_checksum(frame),
+        "bytes": record.measure(name),
         "known_share": float(depth.known.mean()),
         "median_u": float(np.nanmedian(depth.u)),
         "median_sigma": float(np.nanmedian(depth.sigma)),

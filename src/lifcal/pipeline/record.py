@@ -74,7 +74,7 @@ class RunRecord(ABC):
             if old.get(key) == value:
                 continue
             if key not in cls.FILES:
-                difference = f"{key} is {old.get(key)!r}, not {value!r}"
+                difference = f"{key} was {_say(old.get(key))}, is {_say(value)}"
             elif value is None or old.get(key) is None:
                 difference = f"{'with' if value is None else 'without'} --{key}"
             else:
@@ -113,7 +113,14 @@ class RunRecord(ABC):
                 f"{self.folder}: {name} is there already, made from another raw. Choose another "
                 "folder, or remove this one"
             )
-        return all(path.is_file() and path.stat().st_size > 0 for path in self.paths(name).values())
+        return bool(entry.get("bytes") == self.measure(name))
+
+    def measure(self, name: str) -> int:
+        """Return the size of all files of a frame; -1 if one is missing."""
+        try:
+            return sum(path.stat().st_size for path in self.paths(name).values())
+        except OSError:
+            return -1
 
     def write(self) -> None:
         """Write the file, if it is not there like this."""
@@ -135,6 +142,13 @@ class RunRecord(ABC):
         }
         if entries:
             self.write()
+
+
+def _say(value: Any) -> str:
+    """Return a setting in words."""
+    if value is None:
+        return "not given"
+    return " to ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def digest_files(sources: Mapping[str, Path | None]) -> dict[str, str | None]:

@@ -294,6 +294,7 @@ def _describe_settings(
         "crop": None if options.crop is None else list(options.crop),
         "clouds": options.clouds,
         "bayer": frames.bayer,
+        "full_scale": frames.full_scale,
         **digest_files({"camera": camera_path, "white": white_path}),
     }
 
@@ -508,6 +509,7 @@ def _write_frame(
     record.content["frames"][name] = {
         "raw": frame.source,
         "checksum": compute_checksum(frame),
+        "bytes": record.measure(name),
         "timestamp": time,
         "known_share": float(found.known.mean()),
         "median_depth_mm": float(np.median(known)) if len(known) else None,

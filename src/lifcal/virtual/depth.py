@@ -205,7 +205,7 @@ def estimate_virtual_depth(
         fused[..., 0] = np.where(settled, fused[..., 0], first)
         fused[~settled, 1:3] = 0.0
         rho = fused[..., 0].copy()
-    inflation = _correlation(rho, step / parts)
+    inflation = optics.shared_noise * _correlation(rho, step / parts)
     fused[..., 3] *= inflation
     widen(fused, measured_at, sums, half, _EDGE, inflation)
     flags = _flag_cells(fused, settled, margin, options)

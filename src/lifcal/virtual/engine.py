@@ -26,6 +26,11 @@ from lifcal.virtual.optics import LensOptics
 from lifcal.virtual.sharpening import SharpeningFilters
 from lifcal.virtual.workspace import Workspace
 
+_BAYER_SHARED_NOISE = 2.6
+"""Demosaiced luminance has a quarter of a raw pixel's variance, but all of it at low frequencies:
+four times what white noise of that variance has. This is what it has at those of gradients
+(docs/virtual-depth.md)."""
+
 
 class Rectifier(Protocol):
     """Takes devignetted images to other coordinates, in which the grid is another one."""
@@ -97,8 +102,13 @@ class FocusEngine:
         between = 0.0 if rectifier is None else 1.0 / DARKEST
         with np.errstate(divide="ignore"):
             self._gain = np.where(vignetting > 0.0, 1.0 / vignetting, between).astype(np.float32)
-        self._blur_px2 = 0.0 if bayer is None else BAYER_BLUR_PX2
-        self.optics = LensOptics.from_grid(self.grid, blur_variance_px2=self._blur_px2)
+        self.optics = (
+            LensOptics.from_grid(self.grid)
+            if bayer is None
+            else LensOptics.from_grid(
+                self.grid, blur_variance_px2=BAYER_BLUR_PX2, shared_noise=_BAYER_SHARED_NOISE
+            )
+        )
         self._filters = SharpeningFilters.from_optics(self.optics, self.options.scale)
 
     def devignette(self, frame: Frame) -> Float32Array:

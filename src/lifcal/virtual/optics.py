@@ -30,6 +30,7 @@ _CLEAR_OF_NEXT_PX = 1.75
 """Interpolation looks two pixels further: it must not see the next micro image."""
 _PIXEL_VARIANCE_PX2 = 1.0 / 12.0
 _LEAST_LIGHT = 0.02
+_UNKNOWN_BLUR_PX = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,9 @@ class LensOptics:
         Radius of the blur for each unit of defocus.
     drifts_px : (n_types, n_bins) float32
         How far outward a pixel shows a point because its light comes from its inner side.
+    shared_noise : float
+        By how much the noise that neighboring pixels have in common (demosaicing) raises the
+        variance of what is measured over several.
     """
 
     lens_types: IntArray
@@ -61,9 +65,12 @@ class LensOptics:
     focal_rhos: FloatArray
     blur_px: float
     drifts_px: Float32Array
+    shared_noise: float = 1.0
 
     @classmethod
-    def from_grid(cls, grid: MicroLensGrid, *, blur_variance_px2: float = 0.0) -> LensOptics:
+    def from_grid(
+        cls, grid: MicroLensGrid, *, blur_variance_px2: float = 0.0, shared_noise: float = 1.0
+    ) -> LensOptics:
         """Build the tables from a grid's overlap discs and focal planes, as far as it has them.
 
         Parameters
@@ -71,6 +78,8 @@ class LensOptics:
         grid : MicroLensGrid
         blur_variance_px2 : float
             Of what was done to the raw image before devignetting, along an axis (demosaicing).
+        shared_noise : float
+            That this left, as of the class.
         """
         n_types = grid.n_types
         focal_rhos = np.full(n_types, np.nan)
@@ -82,9 +91,8 @@ class LensOptics:
             bins = _count_bins(radius)
             flat = np.zeros((n_types, bins), np.float32)
             blur = 0.5 * grid.pitch_px
-            return cls(
-                grid.lens_types, radius, flat + np.float32(1.0), flat, focal_rhos, blur, flat
-            )
+            even = flat + np.float32(1.0)
+            return cls(grid.lens_types, radius, even, flat, focal_rhos, blur, flat, shared_noise)
         micro = np.array(grid.discs.micro_px)
         offsets = np.arange(_count_bins(grid.discs.reach_px)) / BINS_PER_PX
         light = np.stack([grid.discs.compute_illumination(offsets, t) for t in range(n_types)])
@@ -110,13 +118,17 @@ class LensOptics:
             focal_rhos,
             blur,
             (-(_PIXEL_VARIANCE_PX2 + blur_variance_px2) * slopes).astype(np.float32),
+            shared_noise,
         )
 
     def compute_least_blur(self, rho: Float32Array) -> Float32Array:
-        """Return the blur of the sharpest lens type at inverse virtual depths, px; 0 if unknown."""
+        """Return the blur of the sharpest lens type at inverse virtual depths, px.
+
+        Where focal planes are not known, a usual one: what is not known is not sharp.
+        """
         known = self.focal_rhos[np.isfinite(self.focal_rhos)].astype(np.float32)
         if len(known) == 0:
-            return np.zeros_like(rho)
+            return np.full_like(rho, _UNKNOWN_BLUR_PX)
         defocus = np.abs(rho - known[0])
         for focal in known[1:]:
             np.minimum(defocus, np.abs(rho - focal), out=defocus)
