@@ -26,7 +26,7 @@ from lifcal.virtual.optics import LensOptics
 from lifcal.virtual.sharpening import SharpeningFilters
 from lifcal.virtual.workspace import Workspace
 
-_BAYER_SHARED_NOISE = 2.6
+_BAYER_SHARED_NOISE = 3.2
 """Demosaiced luminance has a quarter of a raw pixel's variance, but all of it at low frequencies:
 four times what white noise of that variance has. This is what it has at those of gradients
 (docs/virtual-depth.md)."""
