@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lifcal.errors import ConfigError, DataError, InputError
-from lifcal.imaging.frames import check_plenoptic, make_frame, open_frames
+from lifcal.imaging.frames import check_plenoptic, looks_like_mosaic, make_frame, open_frames
 from lifcal.imaging.image_headers import read_header
 from lifcal.simulate import Simulation, SimulationOptions, build_camera
 
@@ -244,6 +244,17 @@ def test_sixteen_bits_may_hold_fewer(gray, tmp_path, bits):
     write(tmp_path / "4.png", np.full(gray.shape, 255, np.uint8))
     assert open_frames(tmp_path).full_scale == full
     assert make_frame(bright, "alone", "alone").gray.max() == pytest.approx(1.0, abs=0.2)
+
+
+def test_a_mosaic_is_seen():
+    """Raws of one scene with and without a mosaic; with its pattern given there is none to see."""
+    for bayer in (None, "grbg"):
+        simulation = Simulation(
+            SimulationOptions(camera="mini", frames=2, rays_per_pixel=2, bayer=bayer)
+        )
+        raw = simulation.render_frame(0).raw
+        assert looks_like_mosaic(make_frame(raw, "raw", "raw.png")) is (bayer is not None)
+        assert not looks_like_mosaic(make_frame(raw, "raw", "raw.png", "grbg"))
 
 
 def test_an_ordinary_photograph_is_refused(tmp_path):

@@ -43,6 +43,8 @@ LUMINANCE = (0.299, 0.587, 0.114)
 _BLACK = {8: 2.5, 16: 65.0}
 """As stored, by bits of the file."""
 _SATURATED = 0.5
+_MOSAIC = 0.04
+"""Of the mean: how far apart the four places of a color mosaic are. Without one it is a tenth."""
 _HEADER_BYTES = 1 << 17
 _LEAST_RATIO = 6.0
 _FRAMES_FOR_SCALE = 5
@@ -251,6 +253,16 @@ def find_full_scale(brightest: int, bits: int) -> int:
     if bits == 8:
         return 255
     return next((1 << k) - 1 for k in (10, 12, 14, 16) if brightest < 1 << k)
+
+
+def looks_like_mosaic(frame: Frame) -> bool:
+    """Tell whether pixels of even and odd rows and columns differ as those of a color mosaic do."""
+    if frame.color is not None or frame.bayer is not None:
+        return False
+    rows, cols = (n // 2 * 2 for n in frame.gray.shape)
+    image = frame.gray[:rows, :cols].astype(np.float64)
+    means = [image[i::2, j::2].mean() for i in (0, 1) for j in (0, 1)]
+    return bool(max(means) - min(means) > _MOSAIC * np.mean(means))
 
 
 def make_frame(

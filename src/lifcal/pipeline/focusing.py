@@ -287,6 +287,7 @@ def make_engine(
     from dataclasses import replace
 
     from lifcal.imaging.devignette import vignetting_from_white
+    from lifcal.imaging.frames import looks_like_mosaic
     from lifcal.virtual import FocusEngine
 
     size, bayer = usable.frames.image_size, usable.frames.bayer
@@ -320,6 +321,11 @@ def make_engine(
         figures = {"source": SOURCES[fit.source], "residual_rms_px": fit.rms_px}
         notes += fit.notes
     seen_without = usable.choose(1)
+    if seen_without and looks_like_mosaic(usable[seen_without[0]]):
+        notes.append(
+            f"{usable.frames.source(seen_without[0])}: neighboring pixels differ as those of a "
+            "color mosaic do: is --bayer (rggb, grbg, gbrg or bggr) missing?"
+        )
     usable.grid = grid
     with listener.status("looking at some of the raws"):
         chosen = usable.choose(FRAMES_FOR_RANGE)
