@@ -81,6 +81,47 @@ def test_images_nearer_than_the_reference_are_not_drawn_inward(rng, monkeypatch)
     assert abs(with_width) < 0.2 * abs(without)
 
 
+def test_blur_by_defocus_is_that_of_a_disc(rng, monkeypatch):
+    """Images of a lens type out of focus: the texture is blurred by a quarter of the square."""
+    case = cases.make_case(rng, n_tracks=6, n_images=40, start_px=0.05)
+    n = len(case.true_px)
+    kinds = np.arange(n) % 2
+    lens_types = np.zeros(len(case.grid), np.int64)
+    lens_types[case.images.lenses] = kinds
+    focal = np.array([0.3, 0.5])  # images are at 0.3: type 1 is blurred by 6 px times 0.2
+    flat = np.zeros((2, 200), np.float32)
+    optics = replace(
+        case.optics,
+        lens_types=lens_types,
+        weights=flat + np.float32(1.0),
+        shifts_px=flat,
+        drifts_px=flat,
+        focal_rhos=focal,
+    )
+    kinds = lens_types[case.images.lenses]
+    radius = 6.0 * 0.2
+    angles = np.linspace(0.0, 2.0 * np.pi, 13)[:-1]
+    disc = np.concatenate(  # rings of equal area
+        [r * radius * np.stack([np.cos(angles), np.sin(angles)], axis=1) for r in RINGS]
+    )
+    sharp = cases.render(case)
+    blurred = np.mean([cases.render(replace(case, true_px=case.true_px + d)) for d in disc], axis=0)
+    values = np.where((kinds == 1)[:, None, None], blurred, sharp)
+    case = replace(case.with_values(values), optics=optics)
+    options = replace(cases.OPTIONS, most_blur_px=2.0)
+    noises = run(case, options).track_noises
+    monkeypatch.setattr(measurement, "defocus_terms", half_the_blur)
+    assert (run(case, options).track_noises > 1.5 * noises).mean() > 0.8
+
+
+RINGS = np.sqrt((np.arange(4) + 0.5) / 4.0)
+
+
+def half_the_blur(images, optics):
+    bends, blurs = defocus_terms(images, optics)
+    return bends, np.sqrt(0.5) * blurs
+
+
 def test_no_pixel_locking(rng):
     """Errors do not depend on where in a pixel a point lies."""
     case = cases.make_case(rng, n_tracks=10, n_images=40)

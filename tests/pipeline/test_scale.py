@@ -16,6 +16,7 @@ from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.scale import (
     PickedDistance,
     ScaleOptions,
+    find_frame,
     find_markers,
     place_markers,
     place_picked,
@@ -370,3 +371,17 @@ def test_a_point_outside_the_image(geometry):
     picked = PickedDistance("c", (10.0, 10.0), (330.0, 10.0), 30.0, 0.1)
     with pytest.raises(DataError, match=r"\(330, 10\) is outside the focused image of frame c"):
         place_picked(geometry, [picked], lambda _: 0, lambda *_: 3.0, lambda _: blank, SCALE)
+
+
+def test_find_frame():
+    names = ["0001", "0002", "0003", "right"]
+    registered = ["0001", "0003", "right"]
+    assert find_frame("0003", names, registered) == 1
+    assert find_frame("0003.png", names, registered) == 1
+    assert find_frame("2", names, registered) == 1  # no frame's name: an index
+    assert find_frame("3", names, registered) == 2
+    # a name is a name, even if the frame at that index was registered
+    with pytest.raises(DataError, match="frame 0002 of the distances was not registered"):
+        find_frame("0002", names, registered)
+    with pytest.raises(DataError, match="there is no frame 0009"):
+        find_frame("0009", names, registered)

@@ -1,6 +1,7 @@
 """Poses from true pinhole views of a simulated desk."""
 
 import numpy as np
+import pycolmap
 import pytest
 from scipy.spatial.transform import Rotation
 
@@ -182,6 +183,41 @@ def test_depth_leaves_out_what_contradicts_it(recording, model, monkeypatch):
         reconstruct(recording.images, None, SCALE, depths=lambda i: recording.depths[i])
 
 
+def test_depth_is_that_of_the_feature(recording, monkeypatch):
+    """What is judged is the virtual depth where a feature is, not elsewhere in the map."""
+    rows, cols = recording.images[0].shape
+    x, y = np.meshgrid(np.arange(cols, dtype=np.float32), np.arange(rows, dtype=np.float32))
+    misses = []
+
+    def judge(points, u, others):
+        misses.append(np.abs(u - (points[:, 0] + 1000.0 * points[:, 1])).max(initial=0.0))
+        return np.ones(len(u), np.bool_)
+
+    monkeypatch.setattr(colmap, "agree_with_depth", judge)
+    reconstruct(recording.images, None, SCALE, depths=lambda _: x + 1000.0 * y)
+    # COLMAP's pixels reach from 0 to 1: half a pixel, along both axes
+    assert max(misses) <= 0.5 + 500.0 + 501.0
+
+
+@pytest.mark.parametrize("with_depth", [False, True])
+def test_a_start_from_near_views_needs_depth(monkeypatch, tmp_path, with_depth):
+    """Mapping that finds nothing tries smaller angles, the least only with depth."""
+    tried = []
+
+    class Nothing:
+        IncrementalPipelineOptions = pycolmap.IncrementalPipelineOptions
+        Database = pycolmap.Database
+
+        @staticmethod
+        def incremental_mapping(database, images, out, options):
+            tried.append(options.mapper.init_min_tri_angle)
+            return {}
+
+    pycolmap.Database.open(tmp_path / "database.db").close()
+    assert colmap._map(Nothing, tmp_path, SfmOptions(), None, with_depth) is None
+    assert tried == [16.0, 6.0, 2.0, *([0.7] if with_depth else [])]
+
+
 def test_too_few_frames(recording):
     with pytest.raises(EstimationError, match=r"4 usable frames are too few \(need 5\)") as caught:
         reconstruct(recording.images[:4], None, SCALE)
@@ -208,6 +244,13 @@ def test_frames_of_other_places(recording, rng):
 def test_options():
     with pytest.raises(ConfigError, match="sequential"):
         SfmOptions(matching="sequental")
-    for wrong in ({"overlap": 0}, {"neighbors": 0}, {"max_features": 10}, {"min_frames": 1}):
+    for wrong in (
+        {"overlap": 0},
+        {"seed": -1},
+        {"seed": 1 << 31},
+        {"neighbors": 0},
+        {"max_features": 10},
+        {"min_frames": 1},
+    ):
         with pytest.raises(InputError, match=next(iter(wrong))):
             SfmOptions(**wrong)

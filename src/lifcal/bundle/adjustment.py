@@ -68,6 +68,8 @@ _MANY_REJECTED = 0.2
 """Share of the observations from which their rejection is said."""
 _ROUGH = 1e-4
 """Solves to this tolerance and larger ones only have to come near."""
+_MOST_OFF_KNOWN = 0.2
+"""Of known f_L and B from what the images say: more is another lens."""
 _CONTRADICTION = 0.1
 """Relative difference of lengths that no noise explains."""
 _DOUBT = 0.01
@@ -452,7 +454,14 @@ def _apply_fixed(problem: Problem, fixed: Mapping[str, float | None]) -> BundleS
                 f"{array.alpha:.4g})",
                 stage="scale",
             )
-        length = 0.5 * (b + f + np.sqrt(root))
+        found = 0.5 * (b + f + np.sqrt(root))
+        if abs(found / length - 1.0) > _MOST_OFF_KNOWN:
+            raise EstimationError(
+                f"f_L = {f:g} mm and B = {b:g} mm do not fit the images: they say b_L0 + B = "
+                f"{found:.4g} mm, the images {length:.4g} mm at pixels of {1000.0 * s:g} um",
+                stage="scale",
+            )
+        length = found
     elif "b_L0" in known and "B" in known:
         length = known["b_L0"] + known["B"]
     if "B" in known:
@@ -567,10 +576,9 @@ class _Run:
             if sigmas[worst] < _CONTRADICTS or abs(wrong[worst]) < _LEAST_WRONG:
                 break
             index = int(np.flatnonzero(good)[worst])
-            first, second = distances.point_ids[index].tolist()
             given = float(distances.lengths_mm[index])
             said = (
-                f"the distance between points {first} and {second} is "
+                f"the distance of {distances.labels[index]} is "
                 f"{given * np.exp(-wrong[worst]):.4g} mm by the others, not {given:g} mm"
             )
             if good.sum() - 1 <= n / 2.0:
@@ -587,7 +595,7 @@ class _Run:
                 return distances
             good[index] = False
         if not good.all():
-            names = ", ".join(f"{a}-{b}" for a, b in distances.point_ids[~good][:5].tolist())
+            names = "; ".join(distances.labels[i] for i in np.flatnonzero(~good)[:5])
             self.notes.append(
                 f"{int((~good).sum())} of {n} distances contradict the others and are left out "
                 f"({names}): {said}"

@@ -83,14 +83,22 @@ def summary_to_dict(adjustment: Adjustment) -> dict[str, Any]:
             "strength": state.focus_strength,
             "estimated_focal_planes": state.focal_planes.tolist(),
         }
-    distances: list[dict[str, float]] = []
+    distances: list[dict[str, Any]] = []
     if problem.distances is not None:
         ends = state.points_world_mm[problem.distance_points]
         found = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
         known = problem.distances
         distances = [
-            {"point1": int(i), "point2": int(j), "mm": mm, "sigma": sigma, "found_mm": value}
-            for (i, j), mm, sigma, value in zip(
+            {
+                "what": label,
+                "point1": int(i),
+                "point2": int(j),
+                "mm": mm,
+                "sigma": sigma,
+                "found_mm": value,
+            }
+            for label, (i, j), mm, sigma, value in zip(
+                known.labels,
                 known.point_ids.tolist(),
                 known.lengths_mm.tolist(),
                 known.sigmas_mm.tolist(),

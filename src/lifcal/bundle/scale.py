@@ -27,12 +27,15 @@ class Distances:
     lengths_mm, sigmas_mm : (n,) float64
     source : str
         What the summary and camera.json call it.
+    labels : tuple of str
+        What people call each of them; without, they are called by their points.
     """
 
     point_ids: IntArray
     lengths_mm: FloatArray
     sigmas_mm: FloatArray
     source: str = "distances"
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         ids = np.asarray(self.point_ids)
@@ -60,6 +63,11 @@ class Distances:
         if (ids[:, 0] == ids[:, 1]).any():
             i = int(np.argmax(ids[:, 0] == ids[:, 1]))
             raise InputError(f"a distance from point {ids[i, 0]} to itself")
+        if not self.labels:
+            named = tuple(f"points {a} and {b}" for a, b in ids.tolist())
+            object.__setattr__(self, "labels", named)
+        if len(self.labels) != len(ids):
+            raise InputError(f"{len(self.labels)} labels for {len(ids)} distances")
         object.__setattr__(self, "point_ids", read_only(ids.astype(np.int64)))
         object.__setattr__(self, "lengths_mm", read_only(lengths.copy()))
         object.__setattr__(self, "sigmas_mm", read_only(sigmas.copy()))
@@ -101,6 +109,7 @@ class Distances:
             point_ids=self.point_ids[keep],
             lengths_mm=self.lengths_mm[keep],
             sigmas_mm=self.sigmas_mm[keep],
+            labels=tuple(self.labels[i] for i in np.flatnonzero(keep)),
         )
 
 

@@ -61,6 +61,7 @@ from lifcal.pipeline.rehearsal import compile_ahead
 from lifcal.pipeline.scale import (
     ScaleOptions,
     ScalePoints,
+    find_frame,
     find_markers,
     place_markers,
     place_picked,
@@ -113,7 +114,8 @@ _FEWEST_VIEWS = 3
 _LEAST_MEASURED = 0.5
 """Of the micro images of a track: with fewer, its texture is not what most of them show."""
 _PICTURE_WIDTH = 700
-_FOCAL_TOLERANCE = 0.3
+_FOCAL_TOLERANCE = 0.15
+"""Of a nominal focal length, which makers round."""
 _OPENINGS = (1.0, 30.0)
 """f-numbers of micro lenses that can be made, or are of use."""
 
@@ -163,8 +165,13 @@ class CalibrateOptions:
         if self.focal_length_mm is not None and not self.focal_length_mm > 0.0:
             raise InputError(f"focal length is {self.focal_length_mm} mm, needs a positive number")
         AdjustOptions(loss=self.loss, distortion=self.distortion)  # or it says what is wrong
-        if self.points < 50 or self.views < 2 or self.rounds < 1:
-            raise InputError("needs points >= 50, views >= 2 and rounds >= 1")
+        for name, value, least in (
+            ("points", self.points, 50),
+            ("views", self.views, 2),
+            ("rounds", self.rounds, 1),
+        ):
+            if value < least:
+                raise InputError(f"{name} is {value}, needs {least} or more")
 
     @property
     def pixel_size_mm(self) -> float:
@@ -358,7 +365,7 @@ class _Bench:
         notes: list[str] = []
         with listener.status("choosing points"):
             geometry, tracked = _start_geometry(model, view_images, depth_map)
-        extra = _scale_points(run, options, geometry, names, frame_indices, depth_map, listener)
+        extra = _scale_points(run, options, geometry, names, depth_map, listener)
         with listener.status("choosing points"):
             window = float(
                 np.clip(_WINDOW_SHARE * optics.radius_px, _LEAST_WINDOW_PX, _MOST_WINDOW_PX)
@@ -658,7 +665,6 @@ def _scale_points(
     options: CalibrateOptions,
     geometry: SceneGeometry,
     names: list[str],
-    frame_indices: IntArray,
     depth_map: _DepthMaps,
     listener: Listener,
 ) -> ScalePoints | None:
@@ -672,11 +678,7 @@ def _scale_points(
         return None
 
     def find_view(frame: str) -> int:
-        if frame in names:
-            return names.index(frame)
-        if frame.isdecimal() and int(frame) in frame_indices:
-            return int(np.searchsorted(frame_indices, int(frame)))
-        raise DataError(f"frame {frame} of the distances is not among the registered frames")
+        return find_frame(frame, run.usable.frames.names, names)
 
     def sample_u(view: int, xy: FloatArray) -> float:
         return float(sample_map(*depth_map(view), xy[None])[0])

@@ -330,7 +330,12 @@ def make_engine(
     with listener.status("looking at some of the raws"):
         chosen = usable.choose(FRAMES_FOR_RANGE)
     if not chosen:
-        if seen_without and sources["grid"] is None and white is not None:
+        if seen_without and sources["grid"] is not None:
+            raise DataError(
+                f"{sources['grid']}: micro images {grid.pitch_px:.2f} px apart, and none of "
+                f"{len(usable)} raws shows them: is it the grid of another camera?"
+            )
+        if seen_without and white is not None:
             raise DataError(
                 f"{white.source}: micro images {grid.pitch_px:.2f} px apart, and none of "
                 f"{len(usable)} raws shows them: is it the white image of another camera?"

@@ -103,7 +103,7 @@ class ScaleOptions:
                 raise InputError(f"{name} is {value}, needs a positive number")
         for name, value in self.known.items():
             if name not in KNOWN:
-                raise ConfigError.unknown("known parameter", name, KNOWN)
+                raise ConfigError.unknown("parameter of --known", name, KNOWN)
             if not (np.isfinite(value) and value > 0.0):
                 raise InputError(f"known {name} is {value}, needs a positive number of mm")
         if self.known and set(self.known) != set(KNOWN):
@@ -145,6 +145,8 @@ class ScalePoints:
     seen_px : (n_seen, 2) float64
         ... in the recorded virtual image, raw px.
     source : str
+    labels : tuple of str
+        What people call each distance.
     notes : tuple of str
     """
 
@@ -158,11 +160,14 @@ class ScalePoints:
     lengths_mm: FloatArray
     sigmas_mm: FloatArray
     source: str
+    labels: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
     def distances(self, first_id: int) -> Distances:
         """Return the distances, points numbered from `first_id` on."""
-        return Distances(self.pairs + first_id, self.lengths_mm, self.sigmas_mm, self.source)
+        return Distances(
+            self.pairs + first_id, self.lengths_mm, self.sigmas_mm, self.source, self.labels
+        )
 
 
 def read_marker_distances(path: Path) -> tuple[tuple[int, int, float, float], ...]:
@@ -288,6 +293,7 @@ def place_markers(
     normals: list[FloatArray] = []
     seen_at: list[tuple[int, int, float, float]] = []
     rows: list[tuple[int, int, float, float]] = []
+    labels: list[str] = []
     notes: list[str] = []
     if options.marker_size_mm is not None:
         side = options.marker_size_mm
@@ -301,6 +307,7 @@ def place_markers(
             references += [int(views[len(views) // 2])] * 4
             normals += [_normal(corners)] * 4
             rows += [(first + i, first + (i + 1) % 4, side, sigma) for i in range(4)]
+            labels += [f"marker {marker_id}, side {i + 1}" for i in range(4)]
         if len(corners_of) == 1:
             notes.append(
                 f"the scale rests on one marker ({next(iter(corners_of))}): a second one would "
@@ -323,6 +330,7 @@ def place_markers(
                 references.append(int(views[len(views) // 2]))
                 normals.append(_normal(corners))
         rows.append((centers[first_id], centers[second_id], length, sigma))
+        labels.append(f"markers {first_id} and {second_id}")
     if not rows:
         raise DataError(
             f"none of the marker distances is between markers that were found {list(corners_of)}"
@@ -339,6 +347,7 @@ def place_markers(
         table[:, 2],
         table[:, 3],
         "markers",
+        tuple(labels),
         tuple(notes),
     )
 
@@ -406,6 +415,24 @@ def _cross_diagonals(corners_px: FloatArray) -> FloatArray:
 # Picked points and the trajectory
 
 
+def find_frame(frame: str, names: Sequence[str], registered: Sequence[str]) -> int:
+    """Return which of the registered frames is meant: by name, with or without suffix, or index.
+
+    Raises
+    ------
+    DataError
+        If there is no such frame, or it was not registered.
+    """
+    name = next((n for n in (frame, Path(frame).stem) if n in names), None)
+    if name is None and frame.isdecimal() and int(frame) < len(names):
+        name = names[int(frame)]
+    if name is None:
+        raise DataError(f"there is no frame {frame}, of which the distances are")
+    if name not in registered:
+        raise DataError(f"frame {frame} of the distances was not registered: pick in another one")
+    return registered.index(name)
+
+
 def place_picked(
     geometry: SceneGeometry,
     distances: Sequence[PickedDistance],
@@ -463,6 +490,11 @@ def place_picked(
         np.array([distance.length_mm for distance in distances]),
         np.array([distance.sigma_mm for distance in distances]),
         "distances",
+        tuple(
+            f"({d.first_px[0]:g}, {d.first_px[1]:g}) and ({d.second_px[0]:g}, {d.second_px[1]:g}) "
+            f"in {d.frame}"
+            for d in distances
+        ),
     )
 
 

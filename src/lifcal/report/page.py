@@ -423,7 +423,7 @@ def _distances(entries: Sequence[Mapping[str, Any]]) -> str:
         return ""
     rows = [
         (
-            f"{entry['point1']} – {entry['point2']}",
+            entry["what"],
             f"{entry['mm']:.4f} ± {entry['sigma']:.2g}",
             f"{entry['found_mm']:.4f}",
             f"{100.0 * (entry['found_mm'] / entry['mm'] - 1.0):+.2f}",

@@ -160,8 +160,8 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     - residuals of a lens type at some depth have a scale beyond 1 %, by more than 3 sigma;
     - more than 10 % of the observations were rejected.
 
-    good otherwise. The sigmas are those of noise alone: the scale of the residuals is what tells
-    of a model that does not fit, so it counts as much.
+    good otherwise. The sigmas hold noise and what was assumed; the scale of the residuals is what
+    tells of a model that does not fit, so it counts as much.
 
     Parameters
     ----------
@@ -205,7 +205,8 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     if reasons:
         level, head = ("poor", "Do not trust it") if poor else ("caution", "Use with care")
         more = f" (and {len(reasons) - 1} more, below)" if len(reasons) > 1 else ""
-        return {"level": level, "text": f"{head}: {reasons[0]}{more}.", "reasons": reasons}
+        text = f"{head}: {reasons[0].rstrip('.?')}{more}."
+        return {"level": level, "text": text, "reasons": reasons}
     text = (
         f"Good: F is known to {_percent(_relative_sigma(content, 'F'))}, B to "
         f"{_percent(_relative_sigma(content, 'B'))}; {content['n_views']} views, scale from "
@@ -568,11 +569,11 @@ def _list_assumptions(adjustment: Adjustment) -> list[dict[str, str]]:
     else:
         index = problem.names.index("g")
         how = "estimated with a prior" if bool(problem.free[index]) else "given"
-        planes = "estimated" if problem.focus.plane_sigma > 0.0 else "given"
+        planes = "estimated here" if problem.focus.plane_sigma > 0.0 else "those of the grid, held"
         focus = (
-            f"On ({problem.focus.shape}), strength {state.focus_strength:.3g}, {how}; focal planes "
-            f"{planes}. A magnification common to all lens types cannot be told from alpha and "
-            "beta: the prior on the focal planes decides about it."
+            f"On ({problem.focus.shape}), strength {state.focus_strength:.3g}, {how}; focal "
+            f"planes: {planes}. A magnification common to all lens types cannot be told from alpha "
+            "and beta: the focal planes decide about it."
         )
     terms = state.distortion.parameter_names()
     free = dict(zip(problem.step_names, problem.free.tolist(), strict=True))
@@ -584,7 +585,13 @@ def _list_assumptions(adjustment: Adjustment) -> list[dict[str, str]]:
             f"Model {state.distortion.name} on raw coordinates about c; estimated: "
             f"{', '.join(estimated) or 'none'}. Terms that are not named are held."
         )
-    entries = [("scale", scale), ("exit pupil", pupil), ("focus-vignetting term", focus)]
+    pixel = (
+        f"{1000.0 * problem.pixel_size_mm:g} um, as given: images cannot tell it. f_L and b_L0 are "
+        "in proportion to it, B to its square; F, alpha, beta, c and every metric depth do not "
+        "depend on it."
+    )
+    entries = [("scale", scale), ("pixel size", pixel), ("exit pupil", pupil)]
+    entries.append(("focus-vignetting term", focus))
     entries += [
         ("distortion", distortion),
         (

@@ -5,6 +5,7 @@ COLMAP puts pixel centers at half-integers: `_to_raw` is the only place that kno
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -31,6 +32,8 @@ _MOST_IN_PAIRS = 60
 _MODEL = "SIMPLE_RADIAL"
 _INIT_ANGLES_DEG = (16.0, 6.0, 2.0)
 """Least angle between the rays of the first two views: COLMAP's own, then for small motion."""
+_ENOUGH = 0.8
+"""Of the images: with fewer, a start from nearer views is tried."""
 _INIT_ANGLE_WITH_DEPTH_DEG = 0.7
 """With matches that depth has checked, views may be this near to each other."""
 _GROWTH = 1.4
@@ -72,6 +75,8 @@ class SfmOptions:
             raise ConfigError.unknown("matching", self.matching, MATCHING)
         if self.overlap < 1 or self.neighbors < 1:
             raise InputError("overlap and neighbors need 1 or more")
+        if not 0 <= self.seed < 1 << 31:
+            raise InputError(f"seed is {self.seed}, needs 0 to {(1 << 31) - 1}")
         if self.max_features < 100 or self.min_frames < 2:
             raise InputError("max_features needs 100 or more, min_frames 2 or more")
 
@@ -201,7 +206,13 @@ def _reconstruct(
     n_registered = 0 if found is None else found.num_reg_images()
     if n_registered < options.min_frames:
         raise EstimationError(
-            _say_too_few(pycolmap, database, len(images), n_registered, options.min_frames),
+            _say_too_few(pycolmap, database, len(images), n_registered, options.min_frames)
+            + (
+                ""
+                if focal_px is None
+                else f". Or the focal length that was given ({focal_px:.0f} px) is not theirs: "
+                "check it and the pixel size"
+            ),
             stage="sfm",
             evidence={"frames": len(images), "registered": n_registered},
         )
@@ -325,6 +336,8 @@ def _check_by_depth(pycolmap: Any, database: Path, keypoints: dict[int, _Keypoin
 def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any, with_depth: bool) -> Any:
     """Return the largest reconstruction, of this try or the one before."""
     best = before
+    with pycolmap.Database.open(folder / "database.db") as opened:
+        enough = math.ceil(_ENOUGH * opened.num_images())
     for angle in (*_INIT_ANGLES_DEG, *([_INIT_ANGLE_WITH_DEPTH_DEG] if with_depth else [])):
         mapping = pycolmap.IncrementalPipelineOptions()
         mapping.random_seed = mapping.mapper.random_seed = options.seed
@@ -342,7 +355,7 @@ def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any, with_dep
         for model in models.values():
             if best is None or model.num_reg_images() > best.num_reg_images():
                 best = model
-        if best is not None and best.num_reg_images() >= options.min_frames:
+        if best is not None and best.num_reg_images() >= max(enough, options.min_frames):
             break
     if best is not None and best is not before:
         refinement = pycolmap.BundleAdjustmentOptions()
