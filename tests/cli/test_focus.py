@@ -180,6 +180,18 @@ def test_a_folder_in_use_is_kept(recording, results, here, tmp_path):
     assert times(results) == before
 
 
+def test_a_grid_of_another_camera_is_one_line(recording, here, tmp_path):
+    from lifcal.camera import Lattice, MicroLensGrid
+
+    folder, _, grid = recording
+    lattice = Lattice.regular("hexagonal-rows", 1.4 * grid.pitch_px, (300.0, 240.0))
+    write_grid(tmp_path / "other.json", MicroLensGrid.from_lattice(lattice, grid.image_size))
+    words = arguments(folder, tmp_path / "out")
+    words[3] = tmp_path / "other.json"
+    words = [*words[:4], *words[6:]]  # without its white image
+    assert_one_line_error(here(*words), "other.json", "is it the grid of another camera?")
+
+
 def _shifted(grid):
     from dataclasses import replace
 
