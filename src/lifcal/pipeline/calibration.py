@@ -104,7 +104,7 @@ _PLANE_ERROR = 0.01
 """Of the focal planes, relative and common to all (docs/virtual-depth.md)."""
 _SCALE_ERROR = 0.001
 """Of a print or a ruler, relative: what marker sides and picked distances have in common."""
-_MAGNIFICATION_ERROR = 3e-4
+_MAGNIFICATION_ERROR = 1.5e-4
 """Of micro images, between near and far: what the simulations show (docs/calibrate.md)."""
 _LINEAR_FOCUS = (0.1, 0.1)
 """Strength of the linear focus term and its sigma, where no overlap discs are known."""

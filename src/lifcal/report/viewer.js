@@ -166,5 +166,6 @@
   });
   function zoomBy(k) { zoom *= k; shift = shift.map((v) => v * k); }
   function turn(a, b) { yaw += a; pitch = Math.min(Math.max(pitch + b, -1.57), 1.57); }
+  draw();
   new ResizeObserver(redraw).observe(canvas);
 })();
