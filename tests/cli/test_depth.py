@@ -191,8 +191,8 @@ def test_a_folder_in_use_is_kept(recording, results, here):
     again = arguments(folder, results)
     for more, word in (
         (("--scale", 0.25), "scale was 0.5, is 0.25"),
-        (("--plane", "2B"), "plane is 'pinhole', not '2B'"),
-        (("--no-clouds",), "clouds is True, not False"),
+        (("--plane", "2B"), "plane was pinhole, is 2B"),
+        (("--no-clouds",), "clouds was True, is False"),
     ):
         assert_one_line_error(here(*again, *more), "made with other settings", word)
     write_camera(folder / "other.json", replace(camera, scale_source=None))

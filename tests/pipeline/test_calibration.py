@@ -347,7 +347,7 @@ def test_what_cannot_be_done_is_said(recording, tracked, capsys):
     with pytest.raises(DataError, match="give --dictionary DICT_6X6_250"):
         recording.calibrate(tracked, wrong)
     missing = PickedDistance("nosuch", (10.0, 10.0), (50.0, 50.0), 30.0, 0.1)
-    with pytest.raises(DataError, match="frame nosuch of the distances"):
+    with pytest.raises(DataError, match="there is no frame nosuch"):
         recording.calibrate(tracked, ScaleOptions(distances=(missing,)))
     with pytest.raises(InputError, match="markers or picked distances, not both"):
         ScaleOptions(marker_size_mm=40.0, distances=(missing,))
@@ -403,9 +403,9 @@ def test_micro_lenses_that_cannot_be_are_noticed(found):
         ({"pixel_size_um": float("nan")}, "pixel size is nan"),
         ({"focal_length_mm": 0.0}, "focal length is 0.0"),
         ({"focal_length_mm": float("nan")}, "focal length is nan"),
-        ({"points": 49}, "points >= 50"),
-        ({"views": 1}, "views >= 2"),
-        ({"rounds": 0}, "rounds >= 1"),
+        ({"points": 49}, "points is 49, needs 50 or more"),
+        ({"views": 1}, "views is 1, needs 2 or more"),
+        ({"rounds": 0}, "rounds is 0, needs 1 or more"),
     ],
 )
 def test_options_are_checked(options, words):
