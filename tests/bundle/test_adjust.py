@@ -558,7 +558,10 @@ def test_a_distance_that_contradicts_the_others(noisy_scene):
     good = three_distances(noisy_scene)
     lengths = good.lengths_mm.copy()
     lengths[0] *= 1.5
-    found = run(noisy_scene, distances=replace(good, lengths_mm=lengths))
+    labels = ("the long rod", "the short rod", "the plate")
+    found = run(noisy_scene, distances=replace(good, lengths_mm=lengths, labels=labels))
+    assert any("(the long rod)" in note for note in found.summary.notes)
+    assert found.problem.distances.labels == labels[1:]
     assert max(abs(pull) for pull in pulls_of(found, noisy_scene.camera).values()) < 4.0
     assert any("contradict" in note for note in found.summary.notes)
     two = good.select(np.array([True, True, False]))

@@ -278,6 +278,10 @@ def test_wrong_known_optics_are_noticed(scene, rng):
     options = replace(EXACT, fixed={"f_L": p.focal_length_mm * 1.02, "B": p.array_to_sensor_mm})
     found = run(cases.with_observations(scene, observations), options)
     assert any("do not fit" in note for note in found.summary.notes)
+    # so far off that it is another lens
+    options = replace(EXACT, fixed={"f_L": 3.0 * p.focal_length_mm, "B": p.array_to_sensor_mm})
+    with pytest.raises(EstimationError, match=r"do not fit the images: they say b_L0 \+ B"):
+        run(scene, options)
 
 
 def test_prior_on_physical_length(scene):

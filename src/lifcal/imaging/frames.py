@@ -44,7 +44,7 @@ _BLACK = {8: 2.5, 16: 65.0}
 """As stored, by bits of the file."""
 _SATURATED = 0.5
 _MOSAIC = 0.04
-"""Of the mean: how far apart the four places of a color mosaic are. Without one it is a tenth."""
+"""Of the mean: if the four places of 2 x 2 pixels are further apart, they have colors."""
 _HEADER_BYTES = 1 << 17
 _LEAST_RATIO = 6.0
 _FRAMES_FOR_SCALE = 5
@@ -439,7 +439,7 @@ def _make_names(places: Sequence[tuple[Path, int]]) -> tuple[str, ...]:
     if again:
         raise DataError(f"{again[0][0]}: was given twice")
     stems = [path.stem for path, _ in places]
-    paths = {path.absolute(): path for path, number in places if number <= 0}
+    paths = {path.absolute() for path, number in places if number <= 0}
     if len({path.stem for path in paths}) < len(paths):
         depth = 2
         most = max(len(path.parts) for path in paths)
