@@ -1,8 +1,9 @@
 """RGB-D SLAM on what `lifcal depth` writes, against the true trajectory.
 
-Open3D (`pip install lifcal[mesh]`) sees an ordinary RGB-D camera: it reads images, depth maps and
-intrinsics from the folder and knows nothing of micro lenses. Odometry from frame to frame, and to
-frames farther back, is put together in a pose graph. The camera was calibrated by `lifcal
+Two systems see an ordinary RGB-D camera: they read images, depth maps and intrinsics from the
+folder and know nothing of micro lenses. ORB-SLAM3 (`pip install pyorbslam3`) takes camera.yaml and
+associations.txt as they are. Open3D's odometry (`pip install lifcal[mesh]`) from frame to frame,
+and to frames farther back, is put together in a pose graph. The camera was calibrated by `lifcal
 calibrate` on another recording; the true one is beside it. Recordings are kept in
 LIFCAL_BENCHMARK_DATA if that is set.
 """
@@ -58,28 +59,46 @@ def run() -> list[Figure]:
 
 
 def track(recording: Path, camera: Path, out: Path, name: str) -> list[Figure]:
-    """Make the RGB-D folder, run SLAM on it, and compare."""
+    """Make the RGB-D folder, run both systems on it, and compare."""
     words = ["depth", str(recording / "raw"), "--camera", str(camera), "-o", str(out)]
     words += ["--white", str(recording / "white.png"), "--no-clouds"]
     subprocess.run([sys.executable, "-m", "lifcal", *words], check=True, stdout=subprocess.DEVNULL)
     rgbd = open_rgbd(out)
-    poses = run_slam(rgbd)
-    write_tum(out / "slam.txt", Trajectory.from_poses(poses))
-    true = read_tum(recording / "truth" / "poses.txt").world_from_cam
-    found, _ = compare_trajectories(poses, [true[int(time)] for time in rgbd.times], metric=True)
+    true = read_tum(recording / "truth" / "poses.txt")
+    figures = [Figure(f"{name}: frames without depth", FRAMES - len(rgbd), "", "lower", 0)]
+    for system, run_system in (("ORB-SLAM3", run_orb_slam3), ("Open3D", run_open3d)):
+        found = run_system(rgbd)
+        write_tum(out / f"{system}.txt", found)
+        figures += compare(found, true, f"{name}, {system}")
+    return figures
+
+
+def compare(found: Trajectory, true: Trajectory, name: str) -> list[Figure]:
+    """Compare the frames that were tracked with the truth; times are frame indices."""
+    matched = [true.world_from_cam[round(time)] for time in found.timestamps]
+    error, _ = compare_trajectories(found.world_from_cam, matched, metric=True)
     print(
-        f"{name}: rmse {found.translation_rmse_mm:.2f} mm, {found.rotation_rmse_deg:.3f} deg over "
-        f"{found.n_frames} frames, {found.length_mm:.0f} mm; scale {found.scale:.4f}"
+        f"{name}: rmse {error.translation_rmse_mm:.2f} mm, {error.rotation_rmse_deg:.3f} deg over "
+        f"{error.n_frames} frames, {error.length_mm:.0f} mm; scale {error.scale:.4f}"
     )
     return [
-        Figure(f"{name}: frames without depth", FRAMES - len(rgbd), "", "lower", 0),
-        Figure(f"{name}: trajectory rmse", found.translation_rmse_mm, "mm", "lower", 10.0),
-        Figure(f"{name}: scale error", 100.0 * abs(found.scale - 1.0), "%", "lower", 1.0),
+        Figure(f"{name}: frames not tracked", FRAMES - error.n_frames, "", "lower", 0),
+        Figure(f"{name}: trajectory rmse", error.translation_rmse_mm, "mm", "lower", 10.0),
+        Figure(f"{name}: scale error", 100.0 * abs(error.scale - 1.0), "%", "lower", 1.0),
     ]
 
 
-def run_slam(recording: RgbdFolder) -> list[RigidTransform]:
-    """Return `world_from_cam` of all frames, the first at the origin."""
+def run_orb_slam3(recording: RgbdFolder) -> Trajectory:
+    """Return the trajectory of the frames that ORB-SLAM3 tracks, run in a process of its own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "trajectory.txt"
+        words = [sys.executable, "-m", "benchmarks.orb_slam3", str(recording.folder), str(out)]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        return read_tum(out)
+
+
+def run_open3d(recording: RgbdFolder) -> Trajectory:
+    """Return the trajectory of all frames, the first at the origin."""
     o3d: Any = import_open3d()
     k = recording.intrinsics
     intrinsic = o3d.camera.PinholeCameraIntrinsic(k.width, k.height, k.fx, k.fy, k.cx, k.cy)
@@ -114,7 +133,8 @@ def run_slam(recording: RgbdFolder) -> list[RigidTransform]:
             max_correspondence_distance=_MOST_OFF_M, edge_prune_threshold=0.25, reference_node=0
         ),
     )
-    return [_pose(np.asarray(n.pose)) for n in graph.nodes]
+    poses = [_pose(np.asarray(n.pose)) for n in graph.nodes]
+    return Trajectory(np.array(recording.times), tuple(poses))
 
 
 def _read(o3d: Any, recording: RgbdFolder, index: int) -> Any:

@@ -11,6 +11,9 @@ from typing import Any
 
 from lifcal.errors import DataError
 
+_PART = ".lifcal-part"
+"""Ends the names of files that are not whole yet."""
+
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` to `path`: afterwards the file is whole, or as it was before.
@@ -19,7 +22,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, name = tempfile.mkstemp(_PART, f".{path.name}.", path.parent)
     except OSError as error:
         raise DataError(f"{path}: cannot write: {error.strerror}") from error
     try:
@@ -37,6 +40,12 @@ def write_bytes(path: Path, content: bytes) -> None:
         if isinstance(error, OSError):
             raise DataError(f"{path}: cannot write: {error.strerror}") from error
         raise
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what runs that were killed in the middle of writing left in a folder and below."""
+    for part in folder.rglob(f".*{_PART}"):
+        part.unlink(missing_ok=True)
 
 
 def check_writable(folder: Path) -> None:

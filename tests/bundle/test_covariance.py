@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lifcal.bundle import Layout, Problem, compute_covariance
+from lifcal.bundle import Layout, Problem, compute_covariance, covariance
 from lifcal.bundle.covariance import (
     Covariance,
     add_magnification_error,
@@ -173,6 +173,54 @@ def test_errors_that_observations_of_a_point_share_make_sigmas_grow(scene, rng):
     # ten micro images or more of each point and view err as one
     assert np.median(factors) > 1.5
     assert (factors >= 1.0).all()
+
+
+def test_leaving_points_out_moves_what_it_moves(rng, monkeypatch):
+    """Against solving again without each of some points; the noise is so small that it is linear.
+
+    Without a loss, so that the intrinsics alone are compared: F, c, alpha, beta, k0, p0, p1.
+    """
+    from lifcal.bundle import SolverOptions, solve
+
+    monkeypatch.setattr(covariance, "_MOST_LEVERAGE", 1.0)
+    scene = cases.small_scene("mini", rng, n_points=30, n_views=5)
+    noise = 1e-4
+    observations, _ = scene.noisy(noise, rng)
+    loss = Loss("none", 1.0, noise)
+    options = SolverOptions(loss="none", noise=noise)
+
+    def solve_again(seen, points):
+        start = replace(scene.truth, points_world_mm=scene.truth.points_world_mm[points])
+        problem = Problem(
+            seen,
+            scene.camera.pixel_size_mm,
+            start,
+            fixed=("k1", "k2"),
+            distances=cases.distances_of(scene, [[0, 1], [2, 3]]),
+        )
+        return problem, solve(problem, options)[0]
+
+    everything = np.arange(30)
+    problem, state = solve_again(observations, everything)
+    layout = Layout(problem)
+    free = np.flatnonzero(layout.determined)
+    whole = np.zeros((layout.size, layout.size))
+    system = layout.linearize(state, loss).reduce(0.0)
+    whole[np.ix_(free, free)] = np.linalg.inv(system.dense()[np.ix_(free, free)])
+    scores, _ = covariance._point_scores(layout, state, loss)
+    sigma = np.sqrt(np.diag(whole))[layout.theta_part]
+    freed = np.flatnonzero(sigma > 0.0)
+    moves = covariance._leave_points_out(layout, state, loss, whole, scores)
+    moves, plain = (
+        m[:, layout.theta_part][:, freed] / sigma[freed] for m in (moves, scores @ whole)
+    )
+    for point in (7, 15, 23):
+        others = observations.select(observations.point_indices != point)
+        _, without = solve_again(others, everything != point)
+        wanted = (without.as_vector() - state.as_vector())[freed] / sigma[freed]
+        np.testing.assert_allclose(moves[point], wanted, atol=1e-4)
+        # residuals of points that took part are too small
+        assert np.linalg.norm(plain[point]) < np.linalg.norm(wanted) - 1e-3
 
 
 # Loss

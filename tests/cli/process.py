@@ -35,8 +35,8 @@ def limit_file_size():
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
 
-def interrupt(path, *arguments):
-    """Run a command, press Ctrl-C when a file is there; return what it said."""
+def interrupt(path, *arguments, by=signal.SIGINT):
+    """Run a command, press Ctrl-C (or the like) when a file is there; return what it said."""
     process = subprocess.Popen(
         [sys.executable, "-m", "lifcal", *map(str, arguments)],
         stdout=subprocess.DEVNULL,
@@ -48,7 +48,7 @@ def interrupt(path, *arguments):
         assert time.monotonic() < deadline
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(by)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors

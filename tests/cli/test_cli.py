@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -95,10 +96,11 @@ def test_the_same_command_again_is_quick_and_changes_nothing(recording):
     assert {path: path.stat().st_mtime_ns for path in (recording / "raw").iterdir()} == before
 
 
-def test_interrupt_exits_with_130_and_leaves_whole_files(tmp_path):
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_exits_with_130_and_leaves_whole_files(tmp_path, by):
     folder = tmp_path / "out"
     command = [*SIMULATE[:-1], 64, "--frames", 500, "-o", folder]
-    errors = interrupt(folder / "raw" / "0000.png", *command)
+    errors = interrupt(folder / "raw" / "0000.png", *command, by=by)
     assert "interrupted" in errors
     assert not list(folder.rglob(".*"))  # no half-written temporary file
 

@@ -100,6 +100,8 @@ def test_the_camera_is_right(recording, found):
     assert found.summary["n_registered"] == FRAMES
     assert 0.05 < found.summary["rms_px"] < 0.3
     assert found.problems == ()
+    # no one said what is on the lens
+    assert any("pixel size (17.6 um) is as given" in note for note in found.summary["notes"])
 
 
 def test_all_files_are_there(recording, found):
@@ -308,8 +310,20 @@ class Interrupted(Listener):
         yield
 
 
+def leave_parts(folder):
+    """As a run that was killed (-9, a power cut) in the middle of writing."""
+    for name in (
+        ".camera.json.abcd1234.lifcal-part",
+        "focused/.0001.png.xy.lifcal-part",
+        "cache/colmap/database.db",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"half")
+
+
 def test_an_interrupted_run_goes_on(recording, found, focused):
     before = {path: path.stat().st_mtime_ns for path in focused.rglob("*.tiff")}
+    leave_parts(focused)
     for word, kept in (("finding features", False), ("choosing micro images", True)):
         with pytest.raises(KeyboardInterrupt):
             recording.calibrate(focused, listener=Interrupted(word))
@@ -317,6 +331,7 @@ def test_an_interrupted_run_goes_on(recording, found, focused):
         # poses are kept once they are found
         assert (focused / "cache" / "sfm.npz").exists() == kept
     again = recording.calibrate(focused)
+    assert not [*focused.rglob(".*"), *focused.glob("cache/colmap")]
     assert {path: path.stat().st_mtime_ns for path in focused.rglob("*.tiff")} == before
     for name, entry in found.summary["parameters"].items():
         other = again.summary["parameters"][name]["value"]

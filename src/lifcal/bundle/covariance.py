@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from lifcal.arrays import FloatArray, read_only
+from lifcal.arrays import FloatArray, IntArray, read_only
 from lifcal.bundle.linear import Layout, Loss, ReducedSystem, ScaledCholesky, pose_jacobians
 from lifcal.bundle.problem import BundleState, Problem
 from lifcal.bundle.scale import Distances, find_ids
 from lifcal.camera import PHYSICAL_PARAMETERS
 from lifcal.errors import EstimationError
+
+_MOST_LEVERAGE = 0.98
+"""Of a point on what it alone determines: without it that would be unknown altogether."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +127,7 @@ def compute_covariance(
     part = layout.theta_part
     if clustered is not None:
         factors = np.ones(layout.size)
-        factors[part] = _cluster_factors(layout, state, clustered, whole, inflation)[part]
+        factors[part] = _cluster_factors(layout, state, clustered, whole, loss)[part]
         whole *= factors[:, None] * factors
     theta = system.change @ whole[part, part] @ system.change.T
     theta = (theta + theta.T) / 2.0
@@ -241,30 +244,123 @@ def _add_common(
 
 
 def _cluster_factors(
-    layout: Layout, state: BundleState, loss: Loss, whole: FloatArray, inflation: float
+    layout: Layout, state: BundleState, robust: Loss, whole: FloatArray, plain: Loss
 ) -> FloatArray:
     """Return the factor on each sigma if observations are independent between points only.
 
-    With S the reduced normal matrix and g_p what point p adds to its gradient, the covariance is
-    S^-1 (sum of g_p g_p^T) S^-1 (the sandwich of robust statistics, clustered). It is never taken
-    to be smaller than for independent observations.
+    With S the reduced normal matrix, S_p what point p adds to it, and g_p what it adds to the
+    gradient, the estimate without that point is off by (S - S_p)^-1 g_p, and the covariance is the
+    sum over points of its square: the jackknife, or the clustered sandwich of robust statistics
+    with the residuals as large as they are for a point that had no part in the fit. It is never
+    taken to be smaller than for independent observations.
+
+    Parameters
+    ----------
+    layout : Layout
+    state : BundleState
+    robust : Loss
+        Of the solution.
+    whole : (size, size) float64
+        S^-1.
+    plain : Loss
+        Of S.
     """
-    scores, square = _point_scores(layout, state, loss)
-    spread = whole @ (scores.T @ scores) @ whole / (inflation * square)
+    scores, square = _point_scores(layout, state, robust)
+    moves = _leave_points_out(layout, state, plain, whole, scores)
+    spread = moves.T @ moves * (robust.noise / plain.noise) ** 2 / square
     variance = np.diag(whole)
     ratio = np.where(variance > 0.0, np.diag(spread) / np.where(variance > 0.0, variance, 1.0), 1.0)
     return np.asarray(np.sqrt(np.maximum(ratio, 1.0)))
 
 
+def _leave_points_out(
+    layout: Layout, state: BundleState, loss: Loss, whole: FloatArray, scores: FloatArray
+) -> FloatArray:
+    """Return how the unknowns move without each point, (n_points, size).
+
+    (S - S_p)^-1 g_p = S^-1 (1 - S_p S^-1)^-1 g_p, and S_p is not zero for the poses that see the
+    point and for the intrinsics only. Kept points (ends of known distances) are not left out.
+    """
+    grown = scores.copy()
+    deviations = np.sqrt(np.diag(whole))
+    size = np.where(deviations > 0.0, deviations, 1.0)  # or poses and distortion differ by 1e12
+    normals = _PairNormals.of(layout, state, loss)
+    for point in np.flatnonzero(~layout.kept):
+        places, added = normals.reduce(int(point))
+        scale = size[places]
+        share = (scale[:, None] * added) @ (whole[np.ix_(places, places)] / scale)
+        left = np.eye(len(places)) - _MOST_LEVERAGE * share
+        grown[point, places] = np.linalg.solve(left, scale * scores[point, places]) / scale
+    return np.asarray(grown @ whole)
+
+
+@dataclass(frozen=True, eq=False)
+class _PairNormals:
+    """Normal matrices of the pairs of a point and a view.
+
+    Parameters
+    ----------
+    layout : Layout
+    unknowns : (n_pairs, 6 + n, 6 + n) float64
+        By the pose, and the intrinsics as they are stepped.
+    between : (n_pairs, 6 + n, 3) float64
+        By those and the point.
+    points : (n_pairs, 3, 3) float64
+    """
+
+    layout: Layout
+    unknowns: FloatArray
+    between: FloatArray
+    points: FloatArray
+
+    @classmethod
+    def of(cls, layout: Layout, state: BundleState, loss: Loss) -> _PairNormals:
+        pair_points, pair_views, pair_obs = layout.pairs
+        rows, _ = _whiten(layout, state, loss.noise)
+        rows *= layout.active[:, None, None]
+        normal = np.add.reduceat(np.einsum("nki,nkj->nij", rows, rows), pair_obs[:-1])
+        rotations = state.rotations[pair_views]
+        world = state.points_world_mm[pair_points]
+        cam = np.einsum("pij,pj->pi", rotations, world) + state.translations_mm[pair_views]
+        change = layout.problem.step_jacobian(state)
+        to_unknowns = np.zeros((len(normal), normal.shape[1], 6 + change.shape[1]))
+        to_unknowns[:, :3, :6] = pose_jacobians(cam)
+        to_unknowns[:, 3:, 6:] = change
+        half = np.matmul(to_unknowns.transpose(0, 2, 1), normal)
+        return cls(
+            layout,
+            half @ to_unknowns,
+            half[:, :, :3] @ rotations,
+            rotations.transpose(0, 2, 1) @ normal[:, :3, :3] @ rotations,
+        )
+
+    def reduce(self, point: int) -> tuple[IntArray, FloatArray]:
+        """Return what a point adds to the reduced normal matrix, and where."""
+        layout = self.layout
+        pairs = slice(layout.point_pairs[point], layout.point_pairs[point + 1])
+        views = layout.pairs[1][pairs]
+        places = [
+            (6 * views[:, None] + np.arange(6)).ravel(),
+            np.arange(layout.theta_part.start, layout.size),
+        ]
+        n_poses = len(places[0])
+        added = np.zeros((n_poses + len(places[1]),) * 2)
+        for i, block in enumerate(self.unknowns[pairs]):
+            pose = slice(6 * i, 6 * i + 6)
+            added[pose, pose] = block[:6, :6]
+            added[pose, n_poses:] = block[:6, 6:]
+            added[n_poses:, pose] = block[6:, :6]
+        added[n_poses:, n_poses:] = self.unknowns[pairs, 6:, 6:].sum(axis=0)
+        between = self.between[pairs]
+        tall = np.concatenate([between[:, :6].reshape(-1, 3), between[:, 6:].sum(axis=0)])
+        own = _safe(self.points[pairs].sum(axis=0)[None])[0]
+        return np.concatenate(places), added - tall @ np.linalg.solve(own, tall.T)
+
+
 def _point_scores(layout: Layout, state: BundleState, loss: Loss) -> tuple[FloatArray, float]:
     """Return what each point adds to the reduced gradient, and the mean square of the scores."""
     pair_points, pair_views, pair_obs = layout.pairs
-    rows = layout.compute_rows(state)
-    residuals = layout.compute_residuals(state)
-    w = layout.whitening / loss.noise
-    for values in (rows.transpose(1, 0, 2), residuals.T[:, :, None]):
-        values[0] = w[:, 0, None] * values[0] + w[:, 1, None] * values[1]
-        values[1] = w[:, 2, None] * values[1]
+    rows, residuals = _whiten(layout, state, loss.noise)
     weights = loss.weights(np.sum(residuals**2, axis=1)) * layout.active
     scores = residuals * weights[:, None]
     square = float(np.sum(scores**2) / max(2 * int(layout.active.sum()), 1))
@@ -286,9 +382,7 @@ def _point_scores(layout: Layout, state: BundleState, loss: Loss) -> tuple[Float
     )
     theta_gradient = np.add.reduceat(gradient[:, 3:], first)
     theta_point = np.add.reduceat(np.einsum("pit,pij->ptj", normal[:, :, 3:], rotations), first)
-    scale = np.einsum("pii->p", point_normal) / 3.0
-    safe = point_normal + 1e-12 * scale[:, None, None] * np.eye(3) + 1e-300 * np.eye(3)
-    moved = np.linalg.solve(safe, point_gradient[:, :, None])[:, :, 0]
+    moved = np.linalg.solve(_safe(point_normal), point_gradient[:, :, None])[:, :, 0]
     moved[layout.kept] = 0.0  # those are not eliminated
     out = np.zeros((layout.n_points, layout.size))
     reduced = pose_gradient - np.einsum("pij,pj->pi", pose_point, moved[pair_points])
@@ -301,6 +395,22 @@ def _point_scores(layout: Layout, state: BundleState, loss: Loss) -> tuple[Float
         places = layout.n_poses + 3 * i + np.arange(3)
         out[point, places] = point_gradient[point]
     return out, square
+
+
+def _whiten(layout: Layout, state: BundleState, noise: float) -> tuple[FloatArray, FloatArray]:
+    """Return the rows of the Jacobian and the residuals in units of their noise."""
+    rows, residuals = layout.compute_rows(state), layout.compute_residuals(state)
+    w = layout.whitening / noise
+    for values in (rows.transpose(1, 0, 2), residuals.T[:, :, None]):
+        values[0] = w[:, 0, None] * values[0] + w[:, 1, None] * values[1]
+        values[1] = w[:, 2, None] * values[1]
+    return rows, residuals
+
+
+def _safe(normals: FloatArray) -> FloatArray:
+    """Return 3 x 3 normal matrices that can be solved even if nothing was seen."""
+    scale = np.einsum("pii->p", normals) / 3.0
+    return np.asarray(normals + (1e-12 * scale[:, None, None] + 1e-300) * np.eye(3))
 
 
 def _point_covariances(system: ReducedSystem, whole: FloatArray) -> FloatArray:

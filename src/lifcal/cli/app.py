@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -65,8 +67,13 @@ app.command("export")(export)
 app.add_typer(camera_app, name="camera")
 
 
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
 def run() -> None:
     """Run the verb that the arguments name."""
+    signal.signal(signal.SIGTERM, _interrupt)  # ends like Ctrl-C: no half-written file stays
     arguments = sys.argv[1:]
     if "--debug" in arguments:  # wherever it stands
         arguments = ["--debug", *(word for word in arguments if word != "--debug")]

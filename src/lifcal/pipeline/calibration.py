@@ -593,6 +593,7 @@ class _Bench:
             self.found_px, self.anchored = self.found_px[keep], self.anchored[keep]
 
     def _check(self, found: Adjustment) -> None:
+        nominal = self.options.focal_length_mm
         pitch_mm = self.grid.pitch_px * self.options.pixel_size_mm
         opening = found.camera.parameters.array_to_sensor_mm / pitch_mm
         if found.problem.scale_source is not None and not _OPENINGS[0] < opening < _OPENINGS[1]:
@@ -600,7 +601,8 @@ class _Bench:
                 f"B and the micro lenses do not fit: their f-number would be {opening:.2g}. Is the "
                 f"pixel size ({self.options.pixel_size_um:g} um) right, and the scale?"
             )
-        nominal = self.options.focal_length_mm
+        elif nominal is None and "f_L" not in self.options.scale.known:
+            self.notes.append(_say_unchecked(self.options.pixel_size_um, found))
         value = found.camera.parameters.focal_length_mm
         if nominal is not None and abs(value / nominal - 1.0) > _FOCAL_TOLERANCE:
             raise EstimationError(
@@ -610,6 +612,17 @@ class _Bench:
                 stage="calibrate",
                 evidence={"f_L": value},
             )
+
+
+def _say_unchecked(pixel_size_um: float, found: Adjustment) -> str:
+    """Return what only the user can compare: images look alike for every pixel size."""
+    advice = "give --focal-length-mm, from the lens, to have it checked"
+    if found.problem.scale_source is None:
+        return f"the pixel size ({pixel_size_um:g} um) is as given: {advice}"
+    return (
+        f"the pixel size ({pixel_size_um:g} um) is as given: with a wrong one f_L "
+        f"({found.camera.parameters.focal_length_mm:.4g} mm) is not what is on the lens; {advice}"
+    )
 
 
 # Start values

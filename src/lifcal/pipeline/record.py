@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from lifcal import __version__
 from lifcal.errors import DataError
-from lifcal.files import read_bytes, read_json, write_json
+from lifcal.files import read_bytes, read_json, remove_parts, write_json
 
 if TYPE_CHECKING:
     from lifcal.pipeline.focusing import UsableFrames
@@ -42,6 +42,7 @@ class RunRecord(ABC):
         try:
             if folder.exists() and not folder.is_dir():
                 raise DataError(f"{folder}: is a file, needs a folder")
+            remove_parts(folder)
             used = folder.exists() and any(folder.iterdir())
             known = (folder / cls.NAME).exists()
         except OSError as error:

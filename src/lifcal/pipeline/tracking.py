@@ -24,6 +24,7 @@ from lifcal.pipeline.listener import Listener
 from lifcal.sfm import SfmModel, SfmOptions, reconstruct
 
 _CACHE = Path("cache") / "sfm.npz"
+_SCRATCH = Path("cache") / "colmap"
 _STAGES = {"features": "finding features", "matching": "matching", "mapping": "finding poses"}
 
 
@@ -56,6 +57,7 @@ def track_frames(
             masks,
             run.record.content["settings"]["scale"],
             options,
+            scratch=folder / _SCRATCH,
             depths=lambda index: np.asarray(
                 read_image(run.record.paths(run.done[index])["u"]), np.float32
             ),

@@ -126,6 +126,7 @@ def reconstruct(
     scale: float,
     options: SfmOptions | None = None,
     *,
+    scratch: Path | None = None,
     depths: Callable[[int], Float32Array] | None = None,
     focal_px: float | None = None,
     on_stage: Callable[[str], None] | None = None,
@@ -140,6 +141,9 @@ def reconstruct(
     scale : float
         Size of the images relative to the raw.
     options : SfmOptions, optional
+    scratch : Path, optional
+        Folder for what COLMAP writes on the way, emptied before and removed afterwards; else one
+        of the system's.
     depths : callable, optional
         Returns the virtual depth of an image, NaN where unknown, (rows, cols): matches that
         contradict it are left out, and views may be nearer to each other.
@@ -161,7 +165,9 @@ def reconstruct(
             stage="sfm",
             evidence={"frames": len(images)},
         )
-    folder = Path(tempfile.mkdtemp(prefix="lifcal-sfm-"))
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
+    folder = scratch or Path(tempfile.mkdtemp(prefix="lifcal-sfm-"))
     try:
         return _reconstruct(
             folder, images, masks, scale, options, depths, focal_px, on_stage or (lambda _: None)
