@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +15,9 @@ Float32Array: TypeAlias = npt.NDArray[np.float32]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 ImageArray: TypeAlias = npt.NDArray[np.uint8 | np.uint16]
+
+_BAND = 1 << 16
+"""Elements that are worked on at a time: what comes in between stays in the cache."""
 
 
 def check_array(
@@ -72,3 +76,12 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def cut_rows(array: npt.NDArray[Any]) -> Iterator[slice]:
+    """Return bands of rows, for what is done element by element in several steps.
+
+    Over a whole image each step would make an array of its size.
+    """
+    count = max(_BAND * len(array) // max(array.size, 1), 1)
+    return (slice(first, first + count) for first in range(0, len(array), count))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lifcal.arrays import FloatArray, check_array, read_only
+from lifcal.arrays import FloatArray, check_array, cut_rows, read_only
 from lifcal.errors import InputError
 
 _MOST = 0.05
@@ -44,5 +44,7 @@ class DepthBias:
 
     def remove(self, u: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return virtual depths without it, of the same type; NaN stays."""
-        factor = 1.0 / (1.0 + np.interp(u, self.u, self.relative))
-        return np.asarray(u * factor, u.dtype)
+        out = np.empty_like(u)
+        for part in cut_rows(u):
+            out[part] = u[part] / (1.0 + np.interp(u[part], self.u, self.relative))
+        return out

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lifcal.arrays import BoolArray, Float32Array
+from lifcal.arrays import BoolArray, Float32Array, cut_rows
 from lifcal.camera import PlenopticCamera
 from lifcal.camera.pinhole_array import ARRAY_PARAMETERS
 from lifcal.errors import ConfigError, InputError
 from lifcal.metric import _kernels
-from lifcal.virtual import DepthFlag
+from lifcal.virtual import DepthFlag, Workspace
+from lifcal.virtual.workspace import NoWorkspace
 
 PLANES = ("pinhole", "2B")
 _DEPTH_PARAMETERS = [ARRAY_PARAMETERS.index(name) for name in ("alpha", "beta")]
@@ -116,9 +117,6 @@ def compute_metric_depth(
         NaN where u is unknown, or that of infinity and beyond.
     """
     beta = camera.array.beta_mm
-    depth = camera.depth_from_virtual_depth(u)
-    by_u = depth * depth / beta  # and by alpha; by beta it is z / beta
-    variance = (by_u * sigma_u) ** 2
     if calibration:
         if camera.covariance is None:
             raise InputError(
@@ -126,9 +124,16 @@ def compute_metric_depth(
                 "that lifcal calibrate made"
             )
         (var_a, cov), (_, var_b) = camera.covariance[np.ix_(_DEPTH_PARAMETERS, _DEPTH_PARAMETERS)]
-        by_b = depth / beta
-        variance += by_u * by_u * var_a + 2.0 * by_u * by_b * cov + by_b * by_b * var_b
-    return depth.astype(np.float32), np.sqrt(variance).astype(np.float32)
+    depth_mm, sigma_mm = np.empty(u.shape, np.float32), np.empty(u.shape, np.float32)
+    for part in cut_rows(u):
+        depth = camera.depth_from_virtual_depth(u[part])
+        by_u = depth * depth / beta  # and by alpha; by beta it is z / beta
+        variance = (by_u * sigma_u[part]) ** 2
+        if calibration:
+            by_b = depth / beta
+            variance += by_u * by_u * var_a + 2.0 * by_u * by_b * cov + by_b * by_b * var_b
+        depth_mm[part], sigma_mm[part] = depth, np.sqrt(variance)
+    return depth_mm, sigma_mm
 
 
 def filter_depth(
@@ -137,6 +142,7 @@ def filter_depth(
     flags: npt.NDArray[np.uint8],
     range_mm: tuple[float, float],
     options: MetricOptions,
+    workspace: Workspace | None = None,
 ) -> npt.NDArray[np.uint8]:
     """Return the flags with those added that metric depth has; see `is_known`.
 
@@ -148,21 +154,28 @@ def filter_depth(
         Of the virtual depth.
     range_mm : (float, float)
     options : MetricOptions
+    workspace : Workspace or None
+        Keeps the large arrays for the next frame.
     """
+    space = workspace or NoWorkspace()
+    shape = depth_mm.shape
     out = flags.copy()
     near, far = range_mm
-    out[~((depth_mm >= near) & (depth_mm <= far))] |= np.uint8(MetricFlag.OUT_OF_RANGE)
-    out[~(sigma_mm <= np.float32(options.most_sigma) * depth_mm)] |= np.uint8(MetricFlag.UNSURE)
-    kept = np.where(is_known(out, options), depth_mm, np.float32(np.nan))
-    step = compute_steps(depth_mm, sigma_mm, options.jump)
+    kept, step = (space.take(name, shape, np.float32) for name in ("kept", "step"))
+    for part in cut_rows(depth_mm):
+        depth, sigma, marks = depth_mm[part], sigma_mm[part], out[part]
+        marks[~((depth >= near) & (depth <= far))] |= np.uint8(MetricFlag.OUT_OF_RANGE)
+        marks[~(sigma <= np.float32(options.most_sigma) * depth)] |= np.uint8(MetricFlag.UNSURE)
+        kept[part] = np.where(is_known(marks, options), depth, np.float32(np.nan))
+        step[part] = compute_steps(depth, sigma, options.jump)
     if options.edge_px > 0:
-        marked = np.empty(kept.shape, np.bool_)
+        marked = space.take("marked", shape, np.bool_)
         _kernels.mark_jumps(kept, step, options.edge_px, marked)
         out[marked] |= np.uint8(MetricFlag.EDGE)
         kept[marked] = np.nan
     if options.least_patch_px > 1:
-        sizes = np.empty(kept.shape, np.int32)
-        _kernels.patch_sizes(kept, step, np.empty(kept.size, np.int32), sizes)
+        sizes = space.take("sizes", shape, np.int32)
+        _kernels.patch_sizes(kept, step, space.take("parents", (kept.size,), np.int32), sizes)
         out[(sizes > 0) & (sizes < options.least_patch_px)] |= np.uint8(MetricFlag.EDGE)
     return out
 

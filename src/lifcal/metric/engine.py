@@ -111,7 +111,7 @@ class DepthEngine:
         self._lock = threading.Lock()
         self._far_mm = math.inf
         self._full_scale = 0
-        space = Workspace()
+        self._workspace = space = Workspace()
         scale = self.options.scale * compute_plane_factor(camera, self.options.plane)
         depth_range = None
         if self.options.range_mm is not None:
@@ -220,15 +220,17 @@ class DepthEngine:
         """
         if not isinstance(frame, Frame):
             frame = self._make_frame(np.asarray(frame))
+        options, bias = self.options, self.camera.depth_bias
         with self._lock:
             found = self._focus.run(frame)
-        depth, focused, options = found.depth, found.focused, self.options
-        bias = self.camera.depth_bias
-        u = depth.u if bias is None else bias.remove(depth.u)
-        depth_mm, sigma_mm = compute_metric_depth(
-            self.camera, u, depth.sigma, calibration=options.calibration_sigma
-        )
-        flags = filter_depth(depth_mm, sigma_mm, depth.flags, self.range_mm, options)
+            depth, focused = found.depth, found.focused
+            u = depth.u if bias is None else bias.remove(depth.u)
+            depth_mm, sigma_mm = compute_metric_depth(
+                self.camera, u, depth.sigma, calibration=options.calibration_sigma
+            )
+            flags = filter_depth(
+                depth_mm, sigma_mm, depth.flags, self.range_mm, options, self._workspace
+            )
         unknown = ~is_known(flags, options)
         depth_mm[unknown] = np.nan
         sigma_mm[unknown] = np.nan

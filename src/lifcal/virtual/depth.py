@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from lifcal.arrays import Float32Array, FloatArray
+from lifcal.arrays import Float32Array, FloatArray, cut_rows
 from lifcal.camera.grid import MicroLensGrid
 from lifcal.errors import EstimationError, InputError
 from lifcal.imaging.filters import sharpen
@@ -207,9 +207,9 @@ def estimate_virtual_depth(
         rho = fused[..., 0].copy()
     inflation = optics.shared_noise * _correlation(rho, step / parts)
     fused[..., 3] *= inflation
-    widen(fused, measured_at, sums, half, _EDGE, inflation)
+    widen(fused, measured_at, sums, half, _EDGE, inflation, space)
     flags = _flag_cells(fused, settled, margin, options)
-    return _evaluate(image, grid, optics, fused, flags, step, options, depth_range)
+    return _evaluate(image, grid, optics, fused, flags, step, options, depth_range, space)
 
 
 def find_depth_range(
@@ -356,13 +356,14 @@ def _evaluate(
     step: float,
     options: DepthOptions,
     depth_range: tuple[float, float],
+    space: Workspace,
 ) -> VirtualDepth:
     """Bring planes and flags to the output's pixels."""
     height, width = image.shape
     fine = 1.0 / options.scale
     shape = (max(round(height * options.scale), 1), max(round(width * options.scale), 1))
-    rho, variance = np.empty(shape, np.float32), np.empty(shape, np.float32)
-    hidden = np.empty(shape, np.bool_)
+    rho, variance = (space.take(name, shape, np.float32) for name in ("rho", "variance"))
+    hidden = space.take("hidden", shape, np.bool_)
     _kernels.spread_out(
         image,
         grid.index.table,
@@ -379,25 +380,22 @@ def _evaluate(
     rows = np.minimum((np.arange(shape[0]) + 0.5) * fine / step, len(cell_flags) - 1).astype(int)
     cols = np.minimum((np.arange(shape[1]) + 0.5) * fine / step, cell_flags.shape[1] - 1)
     flags = cell_flags[np.ix_(rows, cols.astype(int))]
-    flags[hidden] |= np.uint8(DepthFlag.OCCLUSION)
     low, high = sorted(1.0 / end for end in depth_range)
-    beyond = (rho < low * (1.0 - _EDGE)) | (rho > high * (1.0 + _EDGE))
-    if low < 0.0:
-        beyond = (rho < low * (1.0 + _EDGE)) | (rho > high * (1.0 - _EDGE))
-    flags[beyond] |= np.uint8(DepthFlag.OUT_OF_RANGE)
-    filled: Float32Array = np.asarray(1.0 / np.clip(rho, low, high), np.float32)
-    systematic = SYSTEMATIC**2 + (_SYSTEMATIC_BLUR * optics.compute_least_blur(rho)) ** 2
-    sigma = np.sqrt(variance * filled**4 + systematic * filled**2)
-    flags[~(sigma < np.float32(options.most_sigma) * np.abs(filled))] |= np.uint8(
-        DepthFlag.NO_TEXTURE
-    )
-    unknown = (flags & UNKNOWN) != 0
-    return VirtualDepth(
-        np.where(unknown, np.float32(np.nan), filled),
-        np.where(unknown, np.float32(np.nan), sigma),
-        flags,
-        filled,
-        options.scale,
-        depth_range,
-        _median_noise(fused),
-    )
+    margins = (1.0 - _EDGE, 1.0 + _EDGE) if low > 0.0 else (1.0 + _EDGE, 1.0 - _EDGE)
+    u, sigma, filled = (np.empty(shape, np.float32) for _ in range(3))
+    for part in cut_rows(rho):
+        here, marks = rho[part], flags[part]
+        marks[hidden[part]] |= np.uint8(DepthFlag.OCCLUSION)
+        beyond = (here < low * margins[0]) | (here > high * margins[1])
+        marks[beyond] |= np.uint8(DepthFlag.OUT_OF_RANGE)
+        full = np.asarray(1.0 / np.clip(here, low, high), np.float32)
+        systematic = SYSTEMATIC**2 + (_SYSTEMATIC_BLUR * optics.compute_least_blur(here)) ** 2
+        spread = np.sqrt(variance[part] * full**4 + systematic * full**2)
+        marks[~(spread < np.float32(options.most_sigma) * np.abs(full))] |= np.uint8(
+            DepthFlag.NO_TEXTURE
+        )
+        unknown = (marks & UNKNOWN) != 0
+        u[part] = np.where(unknown, np.float32(np.nan), full)
+        sigma[part] = np.where(unknown, np.float32(np.nan), spread)
+        filled[part] = full
+    return VirtualDepth(u, sigma, flags, filled, options.scale, depth_range, _median_noise(fused))

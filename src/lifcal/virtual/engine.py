@@ -24,7 +24,7 @@ from lifcal.virtual.depth import (
 from lifcal.virtual.focused import FocusedImage, make_focused_image
 from lifcal.virtual.optics import LensOptics
 from lifcal.virtual.sharpening import SharpeningFilters
-from lifcal.virtual.workspace import Workspace
+from lifcal.virtual.workspace import NoWorkspace, Workspace
 
 _BAYER_SHARED_NOISE = 3.2
 """Demosaiced luminance has a quarter of a raw pixel's variance, but all of it at low frequencies:
@@ -123,7 +123,9 @@ class FocusEngine:
 
     def _even_out(self, image: Float32Array) -> Float32Array:
         gain = self._gain if image.ndim == 2 else self._gain[:, :, None]
-        even = np.asarray(image * gain, np.float32)
+        space = self._workspace or NoWorkspace()
+        even = space.take(f"even {image.ndim}", image.shape, np.float32)
+        np.multiply(image, gain, out=even)
         return even if self._rectifier is None else self._rectifier.apply(even)
 
     def set_range(self, frames: Iterable[Frame]) -> tuple[float, float]:

@@ -91,7 +91,8 @@ def make_focused_image(
     share = _share_of_detail(means, light, depth.noise)
     for plane, mean, out in zip(planes, means, sharp, strict=True):
         _kernels.sharpen(mean, rho, light, filters.pack(), out)
-        twice = double(mean)
+        twice = space.take("twice", tuple(2 * side for side in mean.shape), np.float32)
+        double(mean, twice)
         sharpen(twice, _TWICE_SHARPENING, twice)
         _kernels.add_detail(plane, table, lenses, rho, step, twice, share, out)
     valid = light > _LEAST_LIGHT

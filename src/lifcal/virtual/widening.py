@@ -13,6 +13,7 @@ import numpy as np
 from lifcal.arrays import BoolArray, FloatArray
 from lifcal.imaging.filters import largest_around, range_around, sum_around, widen_mask
 from lifcal.virtual import _kernels
+from lifcal.virtual.workspace import NoWorkspace, Workspace
 
 _LEVELS = 3
 _AGREE, _DIFFER = 1.5, 3.0
@@ -36,6 +37,7 @@ def widen(
     half: int,
     edge: float,
     inflation: FloatArray,
+    workspace: Workspace | None = None,
 ) -> None:
     """Replace planes by those of wider windows where these agree.
 
@@ -51,19 +53,23 @@ def widen(
         As for `_kernels.fuse`, which made `fused`.
     inflation : (rows, cols) float64
         By which variances of `_kernels.fuse` are too small; those of `fused` have it already.
+    workspace : Workspace or None
+        Keeps the large arrays for the next frame.
     """
-    planes = np.empty((*rho.shape, 4))
+    space = workspace or NoWorkspace()
+    planes = space.take("planes", (*rho.shape, 4), np.float64)
     # Beside a jump, what the nearer surface hides draws rho to it: no plane is to spread that.
     clear = ~_is_beside_jump(fused[..., 0], np.sqrt(fused[..., 3]), half, edge)
-    sums = sums * clear
+    sums = np.multiply(sums, clear, out=space.take("clear sums", sums.shape, np.float64))
     for level in range(1, _LEVELS + 1):
         shape = (rho.shape[0] // 2, rho.shape[1] // 2)
         if min(shape) < 2:
             return
-        halved, halved_sums = np.empty(shape), np.empty((_kernels.SUMS, *shape))
+        halved = space.take(f"halved {level}", shape, np.float64)
+        halved_sums = space.take(f"halved sums {level}", (_kernels.SUMS, *shape), np.float64)
         _kernels.halve(rho, sums, edge, halved, halved_sums)
         rho, sums = halved, halved_sums
-        wide = np.empty((*shape, _kernels.FUSED))
+        wide = space.take(f"wide {level}", (*shape, _kernels.FUSED), np.float64)
         _kernels.fuse(rho, sums, half, _EDGE_SHARE * edge, wide)
         _kernels.bring_back(wide, float(1 << level), planes)
         planes[..., 3] *= inflation
