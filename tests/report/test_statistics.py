@@ -10,7 +10,7 @@ import pytest
 from lifcal.bundle import AdjustOptions, FocusTerm
 from lifcal.bundle.degeneracy import describe_geometry
 from lifcal.bundle.files import summary_to_dict
-from lifcal.report import FrameEntry, build_statistics, judge
+from lifcal.report import FrameEntry, build_statistics, judge, render_report
 from tests.report import cases
 
 
@@ -187,6 +187,7 @@ def scale_of(percent, sigma):
         ({"scale_source": None}, "caution"),
         ({"weak": ["c is weak"]}, "caution"),
         ({"n_frames": 9}, "caution"),
+        ({"n_frames": 9, "n_usable": 9}, "caution"),
         ({"notes": ["the assumed f_L and B do not fit these images"]}, "poor"),
         ({"notes": ["f_L and B: they fit"]}, "good"),
         ({"n_used": 100, "n_observations": 120}, "caution"),
@@ -216,6 +217,18 @@ def test_verdict_by_sigma(statistics, name, relative, scale, level):
     entry = content["parameters"][name]
     entry["sigma"] = relative * abs(entry["value"])
     assert judge(content)["level"] == level
+
+
+def test_frames_that_could_not_be_used_are_not_called_unregistered(adjustment):
+    more = [FrameEntry("cut.png", 90, False, 90.0, usable=False)] * 2
+    more.append(FrameEntry("blurred.png", 92, False, 92.0))
+    frames = [*cases.frames_of(adjustment), *more]
+    found = build_statistics(adjustment, frames=frames)
+    n = len(frames)
+    assert f"2 of {n} frames could not be used" in found["verdict"]["reasons"]
+    assert f"1 of {n} frames were not registered" in found["verdict"]["reasons"]
+    page = render_report(found)
+    assert "Could not be used: cut.png, cut.png. Not registered: blurred.png." in page
 
 
 def test_no_reason_is_given_twice(statistics):

@@ -831,7 +831,8 @@ def _write_all(
     names = run.usable.frames.names
     times = bench.options.time_frames(np.arange(len(names)))
     entries = [
-        FrameEntry(name, i, i in registered, float(times[i])) for i, name in enumerate(names)
+        FrameEntry(name, i, i in registered, float(times[i]), i not in run.usable.problems)
+        for i, name in enumerate(names)
     ]
     middle = bench.frame_indices[len(bench.frame_indices) // 2]
     # The summary says that all is there: the old one goes first, the new one comes after the rest.

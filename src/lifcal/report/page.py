@@ -153,6 +153,8 @@ def _parameter(summary: Mapping[str, Any], name: str) -> str:
         shown = f"{format_value(value, sigma)} {_powers(unit)}".strip() + held
         lasting = bool(sigma and value) and not name.startswith("c_")  # c has no natural zero
         relative = f"{100.0 * sigma / abs(value):.2g} %" if lasting else ""
+        if lasting and sigma > abs(value):
+            relative = "may be 0"
     about = _PARAMETERS.get(name, "")
     if name.startswith("inverse_plane_"):
         about = "1 / virtual depth at which the lens type is in focus"
@@ -261,11 +263,13 @@ def _coverage(summary: Mapping[str, Any]) -> str:
 def _frames(summary: Mapping[str, Any]) -> str:
     if "n_frames" not in summary:
         return ""
-    missing = [entry["name"] for entry in summary.get("frames") or () if not entry["registered"]]
     text = f"{summary['n_registered']} of {summary['n_frames']} frames were registered."
-    if missing:
-        more = ", ..." if len(missing) > _MAX_ROWS else ""
-        text += f" Not registered: {', '.join(map(str, missing[:_MAX_ROWS]))}{more}."
+    without = [entry for entry in summary.get("frames") or () if not entry["registered"]]
+    for title, usable in (("Could not be used", False), ("Not registered", True)):
+        names = [str(entry["name"]) for entry in without if entry.get("usable", True) == usable]
+        if names:
+            more = ", ..." if len(names) > _MAX_ROWS else ""
+            text += f" {title}: {', '.join(names[:_MAX_ROWS])}{more}."
     return f"<h3>Frames</h3><p>{_text(text)}</p>"
 
 

@@ -65,12 +65,15 @@ class FrameEntry:
         Whether it has a pose.
     time : float
         Its timestamp in poses.txt.
+    usable : bool
+        Whether it could be read, and its depth be found.
     """
 
     name: str
     index: int
     registered: bool
     time: float
+    usable: bool = True
 
 
 def build_statistics(
@@ -113,12 +116,14 @@ def build_statistics(
         "pixel_size_um": 1000.0 * adjustment.camera.pixel_size_mm,
         "n_frames": len(frames),
         "n_registered": sum(frame.registered for frame in frames),
+        "n_usable": sum(frame.usable for frame in frames),
         "frames": [
             {
                 "name": frame.name,
                 "index": frame.index,
                 "registered": frame.registered,
                 "time": frame.time,
+                "usable": frame.usable,
             }
             for frame in _thin(frames, _MAX_FRAMES)
         ],
@@ -155,7 +160,7 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     caution, if it is not poor but one of these holds:
 
     - there is no scale;
-    - frames were not registered;
+    - frames could not be used, or were not registered;
     - the adjustment calls something weak;
     - residuals of a lens type at some depth have a scale beyond 1 %, by more than 3 sigma;
     - more than 10 % of the observations were rejected.
@@ -192,9 +197,12 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
         )
     if not metric:
         caution.append("there is no scale: lengths, beta, B, b_L0 and f_L are not metric")
-    missing = content["n_frames"] - content["n_registered"]
+    n_frames, n_usable = content["n_frames"], content["n_usable"]
+    if n_usable < n_frames:
+        caution.append(f"{n_frames - n_usable} of {n_frames} frames could not be used")
+    missing = n_usable - content["n_registered"]
     if missing > 0:
-        caution.append(f"{missing} of {content['n_frames']} frames were not registered")
+        caution.append(f"{missing} of {n_frames} frames were not registered")
     # what is poor already is not said twice
     said = (*_DEGENERATE, *poor)
     caution += [text for text in content["weak"] if not text.startswith(said)]
