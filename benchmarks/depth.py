@@ -51,6 +51,7 @@ from lifcal.simulate import (
 from lifcal.simulate.sensor import expose
 from lifcal.virtual import DepthOptions, FocusEngine, Workspace, estimate_virtual_depth
 from lifcal.virtual.focused import make_focused_image
+from lifcal.virtual.sharpening import SharpeningFilters
 
 CAMERA = "r5-16mm"
 CALIBRATED_ON = Case(CAMERA, "desk", 2, "markers")
@@ -384,7 +385,8 @@ def flatness(found: PlenopticCamera) -> list[Figure]:
             smooth.append(shape.smooth_rms)
             print(
                 f"wall, {name} camera, at {shape.distance_mm:.0f} mm: rms {shape.rms:.2f} %, "
-                f"of 64 px means {shape.smooth_rms:.2f} %, bowl {shape.bowl:+.2f} %"
+                f"of 64 px means {shape.smooth_rms:.2f} %, bowl {shape.bowl:+.3f} +- "
+                f"{shape.bowl_sigma:.3f} %"
             )
         what = f"flat wall, {name} camera"
         figures += [
@@ -414,15 +416,16 @@ class PlaneShape:
         Of single pixels, those beyond five sigma left out.
     smooth_rms : float
         Of means over 64 x 64 pixels.
-    bowl : float
+    bowl, bowl_sigma : float
         Change from the middle to the corner of the image, of a parabola in the distance from the
-        principal point.
+        principal point; and its standard deviation, if squares of 64 x 64 pixels err each as one.
     """
 
     distance_mm: float
     rms: float
     smooth_rms: float
     bowl: float
+    bowl_sigma: float
 
 
 def measure_plane(found: MetricFrame) -> PlaneShape:
@@ -445,6 +448,11 @@ def measure_plane(found: MetricFrame) -> PlaneShape:
     q = x * x + y * y
     bowl = np.column_stack([design, q])[good] * weight[good, None]
     terms = np.linalg.lstsq(bowl, weight[good] / depth[good], rcond=None)[0]
+    squares = rows[good] // 64 * 10_000 + cols[good] // 64
+    residuals = weight[good] / depth[good] - bowl @ terms
+    scores = [np.bincount(squares, column * residuals) for column in bowl.T]
+    inverse = np.linalg.inv(bowl.T @ bowl)
+    spread = inverse @ (np.array(scores) @ np.array(scores).T) @ inverse
     corner = max(k.cx, k.width - k.cx) ** 2 / k.fx**2 + max(k.cy, k.height - k.cy) ** 2 / k.fy**2
     distance = float(np.median(depth))
     blocks: dict[tuple[int, int], list[float]] = {}
@@ -456,6 +464,7 @@ def measure_plane(found: MetricFrame) -> PlaneShape:
         100.0 * float(np.sqrt(np.mean(off[good] ** 2))),
         100.0 * float(np.sqrt(np.mean(np.square(means)))),
         -100.0 * float(terms[3]) * corner * distance,
+        100.0 * float(np.sqrt(spread[3, 3])) * corner * distance,
     )
 
 
@@ -641,6 +650,7 @@ def _stages(recording: Recording, camera: PlenopticCamera, engine: DepthEngine) 
         gray, focus.grid, depth_options, optics=focus.optics, workspace=space
     )
     z, sigma = compute_metric_depth(camera, depth.u, depth.sigma)
+    filters = SharpeningFilters.from_optics(focus.optics, options.scale)
     result = engine.run(raw)
     stages: dict[str, Callable[[], object]] = {
         "raw to floats": lambda: make_frame(raw, "frame", "frame"),
@@ -649,10 +659,10 @@ def _stages(recording: Recording, camera: PlenopticCamera, engine: DepthEngine) 
             gray, focus.grid, depth_options, optics=focus.optics, workspace=space
         ),
         "focused image": lambda: make_focused_image(
-            gray, focus.grid, depth, optics=focus.optics, workspace=space
+            gray, focus.grid, depth, optics=focus.optics, filters=filters, workspace=space
         ),
         "metric depth and sigma": lambda: compute_metric_depth(camera, depth.u, depth.sigma),
-        "filters": lambda: filter_depth(z, sigma, depth.flags, engine.range_mm, options),
+        "filters": lambda: filter_depth(z, sigma, depth.flags, engine.range_mm, options, space),
         "cloud with normals": result.cloud,
     }
     return {name: min(_timed(work) for _ in range(3)) for name, work in stages.items()}
