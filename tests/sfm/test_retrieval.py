@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from lifcal.sfm import retrieval
 from lifcal.sfm.retrieval import find_similar_pairs
 
 
@@ -43,3 +44,24 @@ def test_images_without_features(rng):
     images[3] = np.zeros((0, 128), np.float32)
     assert len(find_similar_pairs(images, 2)) >= 8
     assert len(find_similar_pairs([np.zeros((0, 128), np.float32)] * 6, 2)) >= 6
+
+
+def test_contrast_does_not_matter(rng):
+    """SIFT's lengths follow the light; Hellinger's distance is that of vectors of length 1."""
+    images, _ = make_sets(rng)
+    darker = [values * rng.uniform(0.3, 1.0, (len(values), 1)) for values in images]
+    assert find_similar_pairs(darker, 6) == find_similar_pairs(images, 6)
+    roots = retrieval._root(images[0])
+    np.testing.assert_allclose(np.linalg.norm(roots, axis=1), 1.0, rtol=1e-5)
+
+
+def test_codes_have_length_one_and_so_do_their_words(rng):
+    """Or images with many features would look like everything, and a wall would be its brick."""
+    images, _ = make_sets(rng)
+    images[0] = np.concatenate([images[0], np.repeat(images[0][:1], 500, axis=0)])
+    codes = retrieval._describe([retrieval._root(values) for values in images], 0)
+    np.testing.assert_allclose(np.linalg.norm(codes, axis=1), 1.0, rtol=1e-6)
+    words = np.linalg.norm(codes[0].reshape(-1, 128), axis=1)
+    used = words > 1e-6
+    assert used.sum() > 20
+    np.testing.assert_allclose(words[used], words[used][0], rtol=1e-4)
