@@ -99,7 +99,11 @@
     });
     const middle = (data.near_mm + data.far_mm) / 2, reach = middle * 0.6;
     let count = 0, yaw, pitch, away, shift, shown = null;
-    const reset = () => { yaw = 0.25; pitch = -0.18; away = 1; shift = [0, 0]; };
+    // turned, the scene is wider than it was for the camera: a narrow window looks from farther
+    const reset = () => {
+      yaw = 0.25; pitch = -0.18; shift = [0, 0];
+      away = Math.max(1, Math.min(1.6, (1.5 * canvas.clientHeight) / canvas.clientWidth));
+    };
     reset();
 
     function draw() {
