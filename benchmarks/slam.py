@@ -93,7 +93,9 @@ def run_orb_slam3(recording: RgbdFolder) -> Trajectory:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "trajectory.txt"
         words = [sys.executable, "-m", "benchmarks.orb_slam3", str(recording.folder), str(out)]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"ORB-SLAM3: {done.stderr}")
         return read_tum(out)
 
 
