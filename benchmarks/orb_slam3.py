@@ -54,7 +54,9 @@ def make_vocabulary(folder: RgbdFolder) -> str:
     found = []
     for name in folder.names[::_EVERY]:
         image = _read(folder.folder / "rgb" / f"{name}.png", cv2.IMREAD_GRAYSCALE)
-        found.append(orb.detectAndCompute(image, None)[1])
+        descriptors = orb.detectAndCompute(image, None)[1]
+        if descriptors is not None:
+            found.append(descriptors)
     bits = np.unpackbits(np.concatenate(found), axis=1).astype(np.float32)
     rows: list[str] = []
     _split(bits, np.arange(len(bits)), 0, 0, rows, np.random.default_rng(0))

@@ -10,6 +10,7 @@ LIFCAL_BENCHMARK_DATA if that is set.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -40,6 +41,9 @@ _MOST_OFF_M = 0.05
 
 
 def run() -> list[Figure]:
+    if importlib.util.find_spec("pyorbslam3") is None:
+        raise SystemExit("pip install pyorbslam3 before the SLAM benchmark")
+    import_open3d()  # or it says what to install
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(os.environ.get("LIFCAL_BENCHMARK_DATA", scratch))
         run_case(CALIBRATED_ON, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import EllipsisType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,10 +79,12 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-def cut_rows(array: npt.NDArray[Any]) -> Iterator[slice]:
+def cut_rows(array: npt.NDArray[Any]) -> Iterator[slice | EllipsisType]:
     """Return bands of rows, for what is done element by element in several steps.
 
     Over a whole image each step would make an array of its size.
     """
+    if array.ndim == 0:
+        return iter((...,))
     count = max(_BAND * len(array) // max(array.size, 1), 1)
     return (slice(first, first + count) for first in range(0, len(array), count))

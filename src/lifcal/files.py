@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,60 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
+def is_part(path: Path) -> bool:
+    """Tell whether this is a file that `write_bytes` did not come to finish."""
+    return path.name.startswith(".") and path.name.endswith(_PART)
+
+
 def remove_parts(folder: Path) -> None:
-    """Remove what runs that were killed in the middle of writing left in a folder and below."""
-    for part in folder.rglob(f".*{_PART}"):
+    """Remove what runs that were killed in the middle of writing left in a folder."""
+    for part in folder.glob(f".*{_PART}"):
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and keep other runs out of it; afterwards remove it if it stayed empty.
+
+    The system forgets the lock when the process ends, whatever ends it. Where folders cannot be
+    locked (Windows, some network drives), nothing is kept out.
+
+    Raises
+    ------
+    DataError
+        If another run holds it, or it cannot be made.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = _lock(folder)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot write: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+        for place in missing:
+            with suppress(OSError):
+                place.rmdir()
+
+
+def _lock(folder: Path) -> int | None:
+    """Return a handle that has a lock as long as it is open."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise DataError(f"{folder}: another run is writing there") from None
+    except OSError:  # a drive that has no locks
+        pass
+    return handle
 
 
 def check_writable(folder: Path) -> None:

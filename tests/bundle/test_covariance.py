@@ -221,6 +221,38 @@ def test_leaving_points_out_moves_what_it_moves(rng, monkeypatch):
         np.testing.assert_allclose(moves[point], wanted, atol=1e-4)
         # residuals of points that took part are too small
         assert np.linalg.norm(plain[point]) < np.linalg.norm(wanted) - 1e-3
+    # ends of known distances are not left out
+    np.testing.assert_array_equal(moves[:4], plain[:4])
+
+
+def test_what_is_not_used_is_as_if_it_were_not_there(scene, rng):
+    observations, _ = scene.noisy(cases.NOISE_PX, rng)
+    problem, state = solved(scene, observations)
+    unused = rng.random(len(observations)) < 0.2
+    wild = observations.points_raw_px + 0.4 * unused[:, None]
+    marked = replace(
+        problem, observations=replace(observations, points_raw_px=wild), active=~unused
+    )
+    fewer = replace(problem, observations=observations.select(~unused))
+    loss = Loss("none", 1.0, cases.NOISE_PX)
+    with_marks, without = (
+        compute_covariance(Layout(case), state, cases.NOISE_PX, clustered=loss).array
+        for case in (marked, fewer)
+    )
+    np.testing.assert_allclose(with_marks, without, rtol=1e-6)
+
+
+def test_what_a_loss_costs_counts_once(scene, rng):
+    """The efficiency of a robust loss makes clustered sigmas grow as it does the others."""
+    observations, _ = scene.noisy(cases.NOISE_PX, rng)
+    problem, state = solved(scene, observations)
+    layout, loss = Layout(problem), Loss("none", 1.0, cases.NOISE_PX)
+    one, more = (
+        compute_covariance(layout, state, cases.NOISE_PX, inflation=factor, clustered=loss).sigmas()
+        for factor in (1.0, 1.44)
+    )
+    for name, value in one.items():
+        assert more[name] == pytest.approx(1.2 * value, rel=0.02), name
 
 
 # Loss

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from lifcal.camera import DepthBias
 from lifcal.errors import ConfigError, InputError
 from lifcal.metric import MetricFlag, MetricOptions, compute_metric_depth, filter_depth
 from lifcal.metric.depth import is_known
@@ -22,6 +23,14 @@ def test_depth_and_its_sigma_are_the_model_s(camera, rng):
     step = 1e-5
     numeric = (camera.depth_from_virtual_depth(u - step) - z) / step * 0.01
     np.testing.assert_allclose(sigma, numeric, rtol=1e-3)
+
+
+def test_a_single_number_will_do(camera):
+    u = float(camera.virtual_depth_from_depth(700.0))
+    found, sigma = compute_metric_depth(camera, np.asarray(u), np.asarray(0.01))
+    assert float(found) == pytest.approx(700.0, rel=1e-6)
+    assert float(sigma) > 0.0
+    assert float(DepthBias(np.array([2.0]), np.array([0.01])).remove(np.asarray(3.03))) == 3.0
 
 
 def test_sigma_of_the_calibration(camera, rng):
@@ -82,6 +91,15 @@ def test_small_patches_are_left_out():
     assert speckle.sum() == 16
     options["least_patch_px"] = 16
     assert not (flags_of(z, sigma, flags, **options) & MetricFlag.EDGE).any()
+
+
+def test_what_edges_leave_must_be_large_enough():
+    z, sigma, flags = surface()
+    z[10:25, 10:25] = 2000.0  # 225 pixels, 169 of them not at the edge
+    rim = flags_of(z, sigma, flags, least_patch_px=169) & MetricFlag.EDGE
+    assert not rim[11:24, 11:24].any()
+    small = flags_of(z, sigma, flags, least_patch_px=170) & MetricFlag.EDGE
+    assert small[10:25, 10:25].all()
 
 
 def test_range_and_confidence():

@@ -1,6 +1,7 @@
 """Metric depth of frames of a simulated camera with full optics, distortion and noise."""
 
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from lifcal.camera import DepthBias, NoDistortion
 from lifcal.errors import EstimationError, InputError
 from lifcal.imaging.frames import make_frame
-from lifcal.metric import DepthEngine, MetricOptions
+from lifcal.metric import DepthEngine, MetricOptions, filter_depth
 from lifcal.metric.engine import compute_virtual_range
 from lifcal.simulate import build_camera
 from tests.metric.cases import Recording, true_depth, with_covariance
@@ -145,6 +146,38 @@ def test_threads_take_turns_and_get_their_own(mini, engine, found):
     np.testing.assert_array_equal(results[2].image, found.image)
     np.testing.assert_array_equal(results[1].depth_mm, results[3].depth_mm)
     assert results[0].depth_mm is not results[2].depth_mm
+
+
+def test_what_is_returned_is_not_touched_again(mini, engine):
+    fields = ("depth_mm", "sigma_mm", "image", "flags", "u", "sigma_u")
+    first = engine.run(mini.frames[0].raw)
+    before = {name: getattr(first, name).copy() for name in fields}
+    second = engine.run(mini.frames[1].raw)
+    for name in fields:
+        np.testing.assert_array_equal(getattr(first, name), before[name], name)
+        for other in fields:
+            assert not np.shares_memory(getattr(first, name), getattr(second, other))
+
+
+def test_filters_take_turns_too(mini, engine, monkeypatch):
+    """They use the engine's buffers."""
+    inside = []
+
+    def slow(*arguments):
+        inside.append(1)
+        time.sleep(0.05)
+        alone.append(len(inside) == 1)
+        inside.pop()
+        return filter_depth(*arguments)
+
+    alone: list[bool] = []
+    monkeypatch.setattr("lifcal.metric.engine.filter_depth", slow)
+    threads = [threading.Thread(target=engine.run, args=(mini.frames[0].raw,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert alone == [True] * 3
 
 
 def test_warm_up_leaves_no_trace(mini, engine, found):

@@ -101,7 +101,7 @@ def test_the_camera_is_right(recording, found):
     assert 0.05 < found.summary["rms_px"] < 0.3
     assert found.problems == ()
     # no one said what is on the lens
-    assert any("pixel size (17.6 um) is as given" in note for note in found.summary["notes"])
+    assert found.verdict.endswith(" mm? If not, the pixel size is not 17.6 um.")
 
 
 def test_all_files_are_there(recording, found):

@@ -1,11 +1,14 @@
 """Poses from true pinhole views of a simulated desk."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pycolmap
 import pytest
 from scipy.spatial.transform import Rotation
 
-from lifcal.errors import ConfigError, EstimationError, InputError
+from lifcal.errors import ConfigError, DataError, EstimationError, InputError
 from lifcal.sfm import SfmOptions, colmap, reconstruct
 from lifcal.sfm.depth_check import agree_with_depth
 from lifcal.simulate import Simulation, SimulationOptions
@@ -254,3 +257,37 @@ def test_options():
     ):
         with pytest.raises(InputError, match=next(iter(wrong))):
             SfmOptions(**wrong)
+
+
+def test_a_full_disk_is_said_before_colmap_meets_it(recording, tmp_path, monkeypatch):
+    from shutil import disk_usage
+
+    full = disk_usage(tmp_path)._replace(free=20 << 20)
+    monkeypatch.setattr(colmap.shutil, "disk_usage", lambda _: full)
+    with pytest.raises(DataError, match=r"20 MB of the disk are free, COLMAP needs \d+ MB"):
+        reconstruct(recording.images, None, SCALE, scratch=tmp_path / "colmap")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_colmap_says_is_one_line(recording, tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("disk I/O error")
+
+    monkeypatch.setattr(colmap, "_reconstruct", fail)
+    with pytest.raises(DataError, match="COLMAP cannot work there: disk I/O error"):
+        reconstruct(recording.images, None, SCALE, scratch=tmp_path / "colmap")
+
+
+def test_colmap_does_not_take_the_signals():
+    """Its logging library ends the process with a stack of calls otherwise."""
+    code = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+        "from lifcal.sfm import colmap\n"
+        "colmap._import_pycolmap()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(5)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr == ""

@@ -83,6 +83,11 @@ def test_step_edge_is_sharp(rng):
     left, right = depth.filled[30:-30, 30:66], depth.filled[30:-30, 84:120]
     assert np.mean(np.abs(left * 0.38 - 1.0) > 0.05) < 0.03
     assert np.mean(np.abs(right * 0.28 - 1.0) > 0.05) < 0.03
+    # beside the nearer surface some lenses do not see the farther one
+    hidden = (depth.flags[30:-30] & DepthFlag.OCCLUSION) > 0
+    assert hidden[:, 60:76].any(axis=1).mean() > 0.5
+    assert hidden[:, 30:50].mean() < 0.01
+    assert hidden[:, 100:].mean() < 0.01
 
 
 @pytest.mark.parametrize("scale", [0.25, 0.4, 1.0])
@@ -164,6 +169,16 @@ def test_out_of_range_is_said(rng):
     raw = make_raw(grid, constant(1.0 / 3.2), make_texture(rng))
     depth = estimate_virtual_depth(raw, grid, DepthOptions(depth_range=(4.5, 7.0)))
     assert np.mean((depth.flags[INNER] & DepthFlag.OUT_OF_RANGE) > 0) > 0.5
+
+
+@pytest.mark.parametrize("u", [3.2, -3.2])
+def test_a_narrow_range_has_its_ends(u, rng):
+    """Inside it nothing is out of range, whatever the sign."""
+    grid = make_grid()
+    raw = make_raw(grid, constant(1.0 / u), make_texture(rng))
+    ends = (0.98 * u, 1.02 * u)
+    depth = estimate_virtual_depth(raw, grid, DepthOptions(depth_range=(min(ends), max(ends))))
+    assert np.mean((depth.flags[INNER] & DepthFlag.OUT_OF_RANGE) > 0) < 0.02
 
 
 def test_same_input_same_output(rng):

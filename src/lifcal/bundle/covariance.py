@@ -15,6 +15,7 @@ from lifcal.bundle.scale import Distances, find_ids
 from lifcal.camera import PHYSICAL_PARAMETERS
 from lifcal.errors import EstimationError
 
+_PAIRS_AT_ONCE = 1000
 _MOST_LEVERAGE = 0.98
 """Of a point on what it alone determines: without it that would be unknown altogether."""
 
@@ -318,7 +319,12 @@ class _PairNormals:
         pair_points, pair_views, pair_obs = layout.pairs
         rows, _ = _whiten(layout, state, loss.noise)
         rows *= layout.active[:, None, None]
-        normal = np.add.reduceat(np.einsum("nki,nkj->nij", rows, rows), pair_obs[:-1])
+        normal = np.empty((len(pair_points), rows.shape[2], rows.shape[2]))
+        for i in range(0, len(normal), _PAIRS_AT_ONCE):
+            ends = pair_obs[i : i + _PAIRS_AT_ONCE + 1]
+            some = rows[ends[0] : ends[-1]]
+            products = np.einsum("nki,nkj->nij", some, some)
+            normal[i : i + len(ends) - 1] = np.add.reduceat(products, ends[:-1] - ends[0])
         rotations = state.rotations[pair_views]
         world = state.points_world_mm[pair_points]
         cam = np.einsum("pij,pj->pi", rotations, world) + state.translations_mm[pair_views]

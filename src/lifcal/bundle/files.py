@@ -17,26 +17,29 @@ FILES = ("camera.json", "poses.txt", "points.ply", "summary.json")
 
 
 def write_adjustment(
-    folder: str | Path, adjustment: Adjustment, times: FloatArray | None = None
+    folder: str | Path,
+    adjustment: Adjustment,
+    times: FloatArray | None = None,
+    *,
+    summary: bool = True,
 ) -> dict[str, Path]:
     """Write the four files, each whole or not at all; return where they are.
 
     Poses (camera to world; the timestamps are `times` of the views, or their ids) and points are in
-    metres, or without a scale in thousandths of its arbitrary unit.
+    metres, or without a scale in thousandths of its arbitrary unit. summary.json only if wanted.
     """
     folder = Path(folder)
-    paths = {name: folder / name for name in FILES}
-    summary = adjustment.summary
-    content = summary_to_dict(adjustment)
+    paths = {name: folder / name for name in FILES if summary or name != "summary.json"}
+    figures = adjustment.summary
     write_camera(
         paths["camera.json"],
         adjustment.camera,
         {
             "adjustment": {
-                "observations": summary.n_used,
-                "views": summary.n_views,
-                "points": summary.n_points,
-                "rms_px": summary.rms_px,
+                "observations": figures.n_used,
+                "views": figures.n_views,
+                "points": figures.n_points,
+                "rms_px": figures.rms_px,
             }
         },
     )
@@ -46,7 +49,8 @@ def write_adjustment(
         times = observations.view_ids.astype(np.float64)
     write_tum(paths["poses.txt"], Trajectory(times, poses))
     write_points(paths["points.ply"], adjustment.state.points_world_mm, observations.point_ids)
-    write_json(paths["summary.json"], content)
+    if summary:
+        write_json(paths["summary.json"], summary_to_dict(adjustment))
     return paths
 
 

@@ -44,6 +44,7 @@ class DepthBias:
 
     def remove(self, u: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return virtual depths without it, of the same type; NaN stays."""
+        u = np.asarray(u)
         out = np.empty_like(u)
         for part in cut_rows(u):
             out[part] = u[part] / (1.0 + np.interp(u[part], self.u, self.relative))

@@ -12,6 +12,8 @@ from lifcal.cli.evaluate import print_evaluation
 from lifcal.cli.simulate import run_simulation
 
 _MARKER_MM = 40.0
+_NOMINAL_MM = 16.0
+"""What would be written on the lens."""
 
 
 @verb("the same command goes on from here")
@@ -44,6 +46,7 @@ def demo(
         result,
         CalibrateOptions(
             camera.pixel_size_mm * 1000.0,
+            _NOMINAL_MM,
             scale=ScaleOptions(marker_size_mm=_MARKER_MM),
             sfm=SfmOptions(min_frames=5),
         ),

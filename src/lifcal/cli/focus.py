@@ -53,6 +53,7 @@ def focus(
     Frames that cannot be used are named, the others are done. Run the same command again to
     continue an interrupted one.
     """
+    from lifcal.files import hold_folder
     from lifcal.imaging.frames import open_frames
     from lifcal.pipeline.focusing import focus_frames
     from lifcal.virtual import DepthOptions
@@ -64,7 +65,8 @@ def focus(
     options = DepthOptions(scale=scale, depth_range=depth_range)
     frames = open_frames(raws, bayer=bayer)
     sources = {"grid": grid, "white": white, "xml": xml}
-    run = focus_frames(frames, out, options, sources, RichListener())
+    with hold_folder(out):
+        run = focus_frames(frames, out, options, sources, RichListener())
     if as_json:
         print(json.dumps(run.record.content, indent=2))
     elif run.done:

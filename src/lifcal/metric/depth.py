@@ -116,7 +116,7 @@ def compute_metric_depth(
     depth_mm, sigma_mm : (...) float32
         NaN where u is unknown, or that of infinity and beyond.
     """
-    beta = camera.array.beta_mm
+    u, sigma_u, beta = np.asarray(u), np.asarray(sigma_u), camera.array.beta_mm
     if calibration:
         if camera.covariance is None:
             raise InputError(

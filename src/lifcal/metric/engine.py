@@ -108,7 +108,7 @@ class DepthEngine:
         if self.options.calibration_sigma:
             compute_metric_depth(camera, np.empty(0), np.empty(0), calibration=True)
         self._bayer = bayer
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._far_mm = math.inf
         self._full_scale = 0
         self._workspace = space = Workspace()
@@ -185,12 +185,13 @@ class DepthEngine:
         """Compile and allocate everything, so that the first frame takes as long as the next."""
         width, height = self.camera.image_size
         noise = np.random.default_rng(0).integers(64, 192, (height, width), dtype=np.uint8)
-        with suppress(EstimationError):
-            self.run(noise)
-        if self.depth_range is None:  # noise has no range: that part is still to be compiled
-            self.restore_range((2.0, 4.0))
-            self.run(noise)
-            self.restore_range(None)
+        with self._lock:
+            with suppress(EstimationError):
+                self.run(noise)
+            if self.depth_range is None:  # noise has no range: that part is still to be compiled
+                self.restore_range((2.0, 4.0))
+                self.run(noise)
+                self.restore_range(None)
 
     def _make_frame(self, stored: npt.NDArray[np.generic]) -> Frame:
         """Return a frame; its full scale is that of the brightest so far."""

@@ -32,7 +32,7 @@ from lifcal.bundle import (
 from lifcal.bundle.files import write_adjustment
 from lifcal.camera import MicroLensGrid, PinholeArray, PlenopticCamera, read_camera
 from lifcal.errors import ConfigError, DataError, EstimationError, InputError
-from lifcal.files import check_writable, read_json, write_json, write_text
+from lifcal.files import check_writable, hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg, read_image
 from lifcal.imaging.preview import fit
 from lifcal.measure import (
@@ -261,11 +261,21 @@ def calibrate_frames(
     EstimationError
         If the frames do not determine the camera; the message says why and what to do.
     """
-    listener = listener or Listener()
-    clock = _Clock()
     if options.timestamps is not None and len(options.timestamps) != len(frames):
         raise DataError(f"{len(options.timestamps)} timestamps for {len(frames)} frames")
     check_writable(folder)
+    with hold_folder(folder):
+        return _calibrate(frames, folder, options, sources, listener or Listener())
+
+
+def _calibrate(
+    frames: Frames,
+    folder: Path,
+    options: CalibrateOptions,
+    sources: Mapping[str, Path | None],
+    listener: Listener,
+) -> Calibration:
+    clock = _Clock()
     run = focus_frames(frames, folder, DepthOptions(), dict(sources), listener)
     if run.engine is None or not run.done:
         raise DataError(f"none of {len(frames)} frames can be used")
@@ -593,7 +603,6 @@ class _Bench:
             self.found_px, self.anchored = self.found_px[keep], self.anchored[keep]
 
     def _check(self, found: Adjustment) -> None:
-        nominal = self.options.focal_length_mm
         pitch_mm = self.grid.pitch_px * self.options.pixel_size_mm
         opening = found.camera.parameters.array_to_sensor_mm / pitch_mm
         if found.problem.scale_source is not None and not _OPENINGS[0] < opening < _OPENINGS[1]:
@@ -601,8 +610,7 @@ class _Bench:
                 f"B and the micro lenses do not fit: their f-number would be {opening:.2g}. Is the "
                 f"pixel size ({self.options.pixel_size_um:g} um) right, and the scale?"
             )
-        elif nominal is None and "f_L" not in self.options.scale.known:
-            self.notes.append(_say_unchecked(self.options.pixel_size_um, found))
+        nominal = self.options.focal_length_mm
         value = found.camera.parameters.focal_length_mm
         if nominal is not None and abs(value / nominal - 1.0) > _FOCAL_TOLERANCE:
             raise EstimationError(
@@ -612,17 +620,6 @@ class _Bench:
                 stage="calibrate",
                 evidence={"f_L": value},
             )
-
-
-def _say_unchecked(pixel_size_um: float, found: Adjustment) -> str:
-    """Return what only the user can compare: images look alike for every pixel size."""
-    advice = "give --focal-length-mm, from the lens, to have it checked"
-    if found.problem.scale_source is None:
-        return f"the pixel size ({pixel_size_um:g} um) is as given: {advice}"
-    return (
-        f"the pixel size ({pixel_size_um:g} um) is as given: with a wrong one f_L "
-        f"({found.camera.parameters.focal_length_mm:.4g} mm) is not what is on the lens; {advice}"
-    )
 
 
 # Start values
@@ -838,7 +835,7 @@ def _write_all(
     # The summary says that all is there: the old one goes first, the new one comes after the rest.
     for name in FILES[FILES.index("summary.json") :]:
         (folder / name).unlink(missing_ok=True)
-    write_adjustment(folder, adjustment, times[views])
+    write_adjustment(folder, adjustment, times[views], summary=False)
     write_text(folder / "cameras.ply", _cameras_ply(adjustment))
     write_observations(folder / "observations.csv", adjustment.problem.observations)
     clock.lap("files")
@@ -861,6 +858,9 @@ def _write_all(
             "settings": run.record.content["settings"],
         },
         seconds=clock.seconds,
+        # f_L was compared with one that is known
+        pixel_size_checked=bench.options.focal_length_mm is not None
+        or "f_L" in bench.options.scale.known,
     )
     summary["files"] = _digest_results(folder)
     summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()

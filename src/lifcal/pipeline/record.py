@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from lifcal import __version__
 from lifcal.errors import DataError
-from lifcal.files import read_bytes, read_json, remove_parts, write_json
+from lifcal.files import is_part, read_bytes, read_json, remove_parts, write_json
 
 if TYPE_CHECKING:
     from lifcal.pipeline.focusing import UsableFrames
@@ -42,8 +42,7 @@ class RunRecord(ABC):
         try:
             if folder.exists() and not folder.is_dir():
                 raise DataError(f"{folder}: is a file, needs a folder")
-            remove_parts(folder)
-            used = folder.exists() and any(folder.iterdir())
+            used = folder.exists() and not all(map(is_part, folder.iterdir()))
             known = (folder / cls.NAME).exists()
         except OSError as error:
             raise DataError(f"{folder}: cannot use this folder: {error.strerror}") from error
@@ -54,13 +53,17 @@ class RunRecord(ABC):
                 raise DataError(
                     f"{folder}: is not empty and holds no {cls.NAME}. Choose another folder"
                 )
+            remove_parts(folder)
             return cls(folder, {**new, "frames": {}, "failed": {}})
         try:
             content = read_json(folder / cls.NAME)
         except DataError as error:
             raise DataError(f"{error}. Choose another folder, or remove this one") from None
         cls._check_same(folder, content, settings)
-        return cls(folder, {**new, **content}, json.dumps(content))
+        found = cls(folder, {**new, **content}, json.dumps(content))
+        for place in {folder, *(path.parent for path in found.paths("").values())}:
+            remove_parts(place)
+        return found
 
     @classmethod
     def _check_same(cls, folder: Path, content: dict[str, Any], settings: dict[str, Any]) -> None:

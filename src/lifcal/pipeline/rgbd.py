@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lifcal.errors import DataError, EstimationError, InputError
-from lifcal.files import check_writable
+from lifcal.files import check_writable, hold_folder
 from lifcal.pipeline.behind import WriteBehind
 from lifcal.pipeline.focusing import (
     FRAMES_FOR_RANGE,
@@ -193,10 +193,26 @@ def make_rgbd(
     DataError
         If the folder holds something else, or camera or white image are not those of the frames.
     """
+    check_writable(folder)
+    with hold_folder(folder):
+        return _make_rgbd(
+            frames, folder, camera_path, white_path, metric, options, listener, indices
+        )
+
+
+def _make_rgbd(
+    frames: Frames,
+    folder: Path,
+    camera_path: Path,
+    white_path: Path | None,
+    metric: MetricOptions,
+    options: RgbdOptions,
+    listener: Listener,
+    indices: Sequence[int] | None,
+) -> RgbdRun:
     from lifcal.imaging.grid_check import check_grid
     from lifcal.metric import DepthEngine
 
-    check_writable(folder)
     camera = _read_camera(camera_path, frames)
     poses = None if options.poses is None else _read_poses(options.poses)
     if poses is not None and options.timestamps is None and len(poses) > len(frames):

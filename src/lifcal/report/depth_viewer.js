@@ -48,8 +48,8 @@
       context.fillStyle = `rgb(${colorOf(data.near_mm + (span * x) / inner)})`;
       context.fillRect(margin + x, 4, 1.5, 16);
     }
-    const rough = span / Math.max(inner / 90, 1), power = 10 ** Math.floor(Math.log10(rough));
-    const step = power * [1, 2, 5, 10].find((k) => k * power >= rough);
+    const rough = span / Math.max(inner / 75, 4), power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 2.5, 5, 10].find((k) => k * power >= rough);
     context.fillStyle = "#333"; context.font = "12px system-ui, sans-serif"; context.textAlign = "center";
     for (let z = Math.ceil(data.near_mm / step) * step; z <= data.far_mm; z += step) {
       const x = margin + (inner * (z - data.near_mm)) / span;

@@ -83,6 +83,7 @@ def build_statistics(
     pictures: Mapping[str, str] | None = None,
     provenance: Mapping[str, Any] | None = None,
     seconds: Mapping[str, float] | None = None,
+    pixel_size_checked: bool = False,
 ) -> dict[str, Any]:
     """Return what summary.json holds.
 
@@ -101,6 +102,8 @@ def build_statistics(
         What made this: files, settings, versions. Numbers, text, lists and mappings.
     seconds : mapping of str to float, optional
         Time of each stage, in order.
+    pixel_size_checked : bool
+        Whether f_L, which is in proportion to it, was compared with one that is known.
     """
     content = summary_to_dict(adjustment)
     names = {frame.index: frame.name for frame in frames}
@@ -114,6 +117,7 @@ def build_statistics(
         "lifcal_version": __version__,
         "image_size_px": list(adjustment.camera.image_size),
         "pixel_size_um": 1000.0 * adjustment.camera.pixel_size_mm,
+        "pixel_size_checked": pixel_size_checked,
         "n_frames": len(frames),
         "n_registered": sum(frame.registered for frame in frames),
         "n_usable": sum(frame.usable for frame in frames),
@@ -220,6 +224,11 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
         f"{_percent(_relative_sigma(content, 'B'))}; {content['n_views']} views, scale from "
         f"{content['scale_source']}, and the lens types agree."
     )
+    if not content["pixel_size_checked"]:
+        text += (
+            f" Does the lens say {content['parameters']['f_L']['value']:.3g} mm? If not, the pixel "
+            f"size is not {content['pixel_size_um']:g} um."
+        )
     return {"level": "good", "text": text, "reasons": []}
 
 

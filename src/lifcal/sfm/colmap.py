@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ import numpy.typing as npt
 
 from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray, read_only
 from lifcal.camera import BrownDistortion
-from lifcal.errors import ConfigError, EstimationError, InputError
+from lifcal.errors import ConfigError, DataError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
 from lifcal.imaging.files import write_png
 from lifcal.sfm.depth_check import agree_with_depth
@@ -39,6 +41,8 @@ _INIT_ANGLE_WITH_DEPTH_DEG = 0.7
 _GROWTH = 1.4
 """Of a model between two adjustments of all of it. COLMAP's own is 1.1, for large scenes; here it
 gives the same poses after half the time."""
+_SPACE, _SPACE_AN_IMAGE = 32 << 20, 1 << 20
+"""Bytes that COLMAP's files may take besides images and masks: features and matches."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +173,35 @@ def reconstruct(
         shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
     folder = scratch or Path(tempfile.mkdtemp(prefix="lifcal-sfm-"))
     try:
+        _check_space(folder, images)
         return _reconstruct(
             folder, images, masks, scale, options, depths, focal_px, on_stage or (lambda _: None)
         )
+    except RuntimeError as error:  # what COLMAP says
+        raise DataError(f"{folder}: COLMAP cannot work there: {error}") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_space(folder: Path, images: Sequence[npt.NDArray[np.uint8]]) -> None:
+    """Raise DataError if a disk is nearly full: COLMAP would not end with an error but crash."""
+    place = next(place for place in (folder, *folder.parents) if place.exists())
+    needed = _SPACE + sum(2 * image.size + _SPACE_AN_IMAGE for image in images)
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        raise DataError(
+            f"{place}: {free >> 20} MB of the disk are free, COLMAP needs {needed >> 20} MB"
+        )
+
+
+def _import_pycolmap() -> Any:
+    """Return pycolmap, which takes the signals that end a process: give them back."""
+    before = signal.getsignal(signal.SIGTERM)
+    import pycolmap
+
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
+    return pycolmap
 
 
 def _reconstruct(
@@ -186,8 +214,7 @@ def _reconstruct(
     focal_px: float | None,
     on_stage: Callable[[str], None],
 ) -> SfmModel:
-    import pycolmap
-
+    pycolmap = _import_pycolmap()
     pycolmap.logging.minloglevel = int(pycolmap.logging.FATAL)
     pycolmap.set_random_seed(options.seed)
     names = [f"{index:06d}.png" for index in range(len(images))]
