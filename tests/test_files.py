@@ -32,7 +32,10 @@ def test_a_folder_that_stays_empty_is_not_left(tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot write"), hold_folder(tmp_path / "file" / "out"):
+    with (
+        pytest.raises(DataError, match="is a file, needs a folder"),
+        hold_folder(tmp_path / "file" / "out"),
+    ):
         pass
 
 

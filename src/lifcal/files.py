@@ -66,6 +66,7 @@ def hold_folder(folder: Path) -> Iterator[None]:
     DataError
         If another run holds it, or it cannot be made.
     """
+    check_writable(folder)
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from lifcal.bundle import (
 from lifcal.bundle.files import write_adjustment
 from lifcal.camera import MicroLensGrid, PinholeArray, PlenopticCamera, read_camera
 from lifcal.errors import ConfigError, DataError, EstimationError, InputError
-from lifcal.files import check_writable, hold_folder, read_json, write_json, write_text
+from lifcal.files import hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg, read_image
 from lifcal.imaging.preview import fit
 from lifcal.measure import (
@@ -263,7 +263,6 @@ def calibrate_frames(
     """
     if options.timestamps is not None and len(options.timestamps) != len(frames):
         raise DataError(f"{len(options.timestamps)} timestamps for {len(frames)} frames")
-    check_writable(folder)
     with hold_folder(folder):
         return _calibrate(frames, folder, options, sources, listener or Listener())
 

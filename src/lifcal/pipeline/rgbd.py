@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lifcal.errors import DataError, EstimationError, InputError
-from lifcal.files import check_writable, hold_folder
+from lifcal.files import hold_folder
 from lifcal.pipeline.behind import WriteBehind
 from lifcal.pipeline.focusing import (
     FRAMES_FOR_RANGE,
@@ -193,7 +193,6 @@ def make_rgbd(
     DataError
         If the folder holds something else, or camera or white image are not those of the frames.
     """
-    check_writable(folder)
     with hold_folder(folder):
         return _make_rgbd(
             frames, folder, camera_path, white_path, metric, options, listener, indices
