@@ -219,6 +219,12 @@ def test_verdict_by_sigma(statistics, name, relative, scale, level):
     assert judge(content)["level"] == level
 
 
+def test_the_verdict_asks_what_images_cannot_tell(statistics):
+    question = "Does the lens say"
+    assert question in judge(change(statistics, pixel_size_checked=False))["text"]
+    assert question not in judge(change(statistics, pixel_size_checked=True))["text"]
+
+
 def test_frames_that_could_not_be_used_are_not_called_unregistered(adjustment):
     more = [FrameEntry("cut.png", 90, False, 90.0, usable=False)] * 2
     more.append(FrameEntry("blurred.png", 92, False, 92.0))
