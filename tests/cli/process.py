@@ -35,6 +35,11 @@ def limit_file_size():
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
 
+def hear_interrupts():
+    """As in a terminal: jobs that a shell started in the background do not hear Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupt(path, *arguments, by=signal.SIGINT):
     """Run a command, press Ctrl-C (or the like) when a file is there; return what it said."""
     process = subprocess.Popen(
@@ -42,6 +47,7 @@ def interrupt(path, *arguments, by=signal.SIGINT):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_interrupts,
     )
     deadline = time.monotonic() + 200
     while not path.exists():
