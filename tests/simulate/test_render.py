@@ -16,7 +16,8 @@ from lifcal.simulate import (
     Texture,
     build_camera,
 )
-from lifcal.simulate._kernels import pick_set
+from lifcal.simulate._kernels import PIXEL_REACH, count_rays, pick_set, place_in_overlap
+from lifcal.simulate.render import make_samples
 from lifcal.threads import THREADS
 from tests.reference import ray_twin
 from tests.reference.raycast import cast_rays
@@ -82,21 +83,37 @@ def render_slowly(renderer, scene, cam_from_world, seed, window):
             ideal = camera.distortion.undistort(places, camera.principal_point_px)
             near = np.linalg.norm(camera.grid.centers_raw_px - [x0 + col, y0 + row], axis=1)
             for lens in np.flatnonzero(near < 2.0 * camera.grid.pitch_px):
+                center = camera.image_centers_und_px[lens]
                 f_m = optics.micro_focal_lengths_mm[camera.grid.lens_types[lens]]
-                for i, sample in enumerate(chosen):
+
+                def trace(i, offset, center=center, f_m=f_m, ideal=ideal):
                     # On the bench the image is upside down.
-                    offset = -optics.micro_radius_mm * sample[2:].astype(float)
-                    ray = ray_twin.trace_pixel(
-                        ideal[i], camera.image_centers_und_px[lens], offset, f_m, bench
+                    return ray_twin.trace_pixel(ideal[i], center, -np.asarray(offset), f_m, bench)
+
+                # Which disc of the micro aperture passes the main one: traced, and it is linear.
+                middle = trace(0, [0.0, 0.0]).main_point_mm
+                spread = trace(0, [1.0, 0.0]).main_point_mm[0] - middle[0]
+                radius = optics.main_radius_mm / abs(spread)
+                away = max(near[lens] - PIXEL_REACH, 0.0) * camera.pixel_size_mm
+                away *= p.lens_to_array_mm / p.array_to_sensor_mm / abs(spread)
+                count = count_rays(len(chosen), optics.micro_radius_mm, radius, away)
+                for i, sample in enumerate(chosen[:count]):
+                    disc = -trace(i, [0.0, 0.0]).main_point_mm / spread
+                    *offset, weight = place_in_overlap(
+                        *sample[2:].astype(float), optics.micro_radius_mm, radius, *disc
                     )
-                    if np.hypot(*ray.main_point_mm) > optics.main_radius_mm:
+                    if weight == 0.0:
                         continue
+                    ray = trace(i, offset)
+                    assert np.hypot(*ray.main_point_mm) < optics.main_radius_mm * (1.0 + 1e-6)
+                    assert np.hypot(*offset) < optics.micro_radius_mm * (1.0 + 1e-6)
                     hits = cast_rays(
                         scene,
                         world_from_cam.apply(ray.origin_cam_mm[None])[0],
                         (world_from_cam.rotation @ ray.direction_cam)[None],
                     )
-                    image[row, col] += hits.radiance[0] @ [0.299, 0.587, 0.114] / len(chosen)
+                    brightness = hits.radiance[0] @ [0.299, 0.587, 0.114]
+                    image[row, col] += weight * brightness / count
     return image
 
 
@@ -188,8 +205,56 @@ def test_white_image_is_the_overlap_of_the_apertures():
     assert checked > 500
 
 
-def test_small_main_aperture_takes_the_other_sampling(rng):
-    """Stopped down far enough, rays are drawn on the main aperture; the light must not change."""
+@pytest.mark.parametrize(
+    ("radius", "other", "away"),
+    [(1.0, 2.0, 0.5), (1.0, 2.0, 1.7), (1.0, 2.0, 2.6), (1.5, 0.6, 0.2), (1.5, 0.6, 1.4)],
+)
+def test_points_in_an_overlap_are_spread_evenly(radius, other, away, rng):
+    """Area and centroid by the weights, against points at random in a square around it."""
+    angle = 0.7
+    center = away * np.array([np.cos(angle), np.sin(angle)])
+    samples = make_samples(64, 1).reshape(-1, 4)[:, 2:].astype(float)
+    found = np.array([place_in_overlap(x, y, radius, other, *center) for x, y in samples])
+    points, weights = found[:, :2], found[:, 2]
+    assert (np.linalg.norm(points, axis=1) < radius * (1 + 1e-9)).all()
+    assert (np.linalg.norm(points - center, axis=1) < other * (1 + 1e-9)).all()
+    square = rng.uniform(-radius, radius, (1_000_000, 2))
+    inside = (np.linalg.norm(square, axis=1) < radius) & (
+        np.linalg.norm(square - center, axis=1) < other
+    )
+    area = 4.0 * inside.mean() / np.pi
+    assert weights.mean() == pytest.approx(area, rel=0.01)
+    np.testing.assert_allclose(
+        weights @ points / weights.sum(), square[inside].mean(axis=0), atol=0.005 * radius
+    )
+    spread = np.cov(points.T, aweights=weights)
+    np.testing.assert_allclose(spread, np.cov(square[inside].T), atol=0.005 * radius**2)
+
+
+def test_points_in_an_overlap_at_its_limits():
+    assert place_in_overlap(0.3, 0.4, 1.0, 2.0, 3.0, 0.1) == (0.0, 0.0, 0.0)
+    assert place_in_overlap(0.3, 0.4, 1.0, 2.0, 0.5, 0.1) == (0.3, 0.4, 1.0)
+    x, y, weight = place_in_overlap(0.3, 0.4, 2.0, 1.0, 0.0, 0.0)
+    assert (x, y, weight) == (pytest.approx(0.3), pytest.approx(0.4), pytest.approx(0.25))
+
+
+def test_few_rays_leave_less_noise_than_a_sensor():
+    """No ray is lost at the apertures, so a few show the white image nearly as it is."""
+    optics = build_camera("r5-16mm")
+    white = PackedScene(Scene("white", (), (), (), np.ones(3), np.zeros(3), 1.0, 1.0))
+    window = (900, 900, 150, 150)
+    few, many = (
+        Renderer(optics, n).render_raw(white, RigidTransform.identity(), 3, window)
+        for n in (16, 1024)
+    )
+    used = many > 0.35
+    # Shot noise of 10,000 electrons is 0.01.
+    assert (few - many)[used].std() < 0.007
+    assert abs((few - many)[used].mean()) < 2e-4
+
+
+def test_a_small_main_aperture_gives_the_overlap_too(rng):
+    """Stopped down so far that the main aperture's disc is the smaller one."""
     base = build_camera("mini")
     narrow = Optics(
         base.camera, 0.3 * base.main_radius_mm, base.micro_radius_mm, base.focal_planes_v

@@ -25,6 +25,10 @@ from lifcal.camera._kernels import cell_range, row_items
 from lifcal.threads import in_parts
 
 NEAREST_MM = 1e-6
+ALL_RAYS_LIGHT = 0.35
+"""Of white in the middle of a micro image: where there is half of it, half the rays will do."""
+PIXEL_REACH = 0.75
+"""From the middle of a pixel to its corners, in px, where distortion stretches it."""
 
 
 @njit(cache=True, inline="always")
@@ -145,6 +149,50 @@ def radiance_of(hit, u, v, footprint_mm, channel, surfaces, textures, background
     return shade * value * (1.0 / 255.0)
 
 
+@njit(cache=True)
+def place_in_overlap(disc_x, disc_y, radius, other_radius, other_x, other_y):
+    """Return a point in the overlap of two discs for one of the unit disc, and its weight.
+
+    The first disc is around the origin. The unit disc is stretched along the line of the centers
+    to the overlap's width, and across to its height there. Weighted with the area that a point
+    stands for, relative to that of the first disc, evenly spread points of the unit disc give the
+    mean over the first disc of what is 0 outside the overlap. None is lost: points at random in one
+    disc, of which some miss the other, would make the brightness of a few rays noisy.
+    """
+    square = other_x * other_x + other_y * other_y
+    if other_radius >= radius and square <= (other_radius - radius) ** 2:
+        return radius * disc_x, radius * disc_y, 1.0
+    if square >= (other_radius + radius) ** 2:
+        return 0.0, 0.0, 0.0
+    away = math.sqrt(square)
+    left = max(-radius, away - other_radius)
+    right = min(radius, away + other_radius)
+    half = 0.5 * (right - left)
+    along = 0.5 * (left + right) + half * disc_x
+    rest = along - away
+    square = min(radius * radius - along * along, other_radius * other_radius - rest * rest)
+    stretch = math.sqrt(max(square, 0.0) / max(1.0 - disc_x * disc_x, 1e-12))
+    across = stretch * disc_y
+    weight = half * stretch / (radius * radius)
+    cos, sin = 1.0, 0.0
+    if away > 0.0:
+        cos, sin = other_x / away, other_y / away
+    return cos * along - sin * across, sin * along + cos * across, weight
+
+
+@njit(cache=True)
+def count_rays(most, radius, other_radius, away):
+    """Return how many rays to spend on a pixel that sees the overlap of two discs `away` apart.
+
+    All of them, but fewer where there is little light: what noise they leave is as little.
+    """
+    _, _, bright = place_in_overlap(0.0, 0.0, radius, other_radius, away, 0.0)
+    count = most
+    while count > 1 and count * ALL_RAYS_LIGHT > bright * most:
+        count //= 2
+    return count
+
+
 @in_parts(lambda slopes: len(slopes))
 def cull_surfaces(
     begin, end, slopes, spread, reach_mm, order, near, quad_slopes, balls, out, counts
@@ -222,10 +270,10 @@ def render_raw(
     """Fill `out` with the light on each sensor pixel of `window` (first row, first column).
 
     1 is a pixel that sees white through the whole micro aperture. `samples` (n_sets, n_rays, 4):
-    place in the pixel (0..1, 0..1) and in an aperture (unit disc).
+    place in the pixel (0..1, 0..1) and in the used part of the aperture (unit disc).
     """
     n_sets = samples.shape[0]
-    n_rays = samples.shape[1]
+    most_rays = samples.shape[1]
     ratio = lens_to_array / array_to_sensor
     for i_row in range(begin, end):
         row = i_row + window[0]
@@ -262,10 +310,11 @@ def render_raw(
                     # Back through the lens, micro-aperture point r reaches the main lens at
                     # -ratio m + spread r, where m is the offset in the micro image.
                     spread = 1.0 + ratio / focal_planes[lens_types[lens]]
-                    by_micro = abs(spread) * micro_radius <= main_radius
-                    weight = 1.0
-                    if not by_micro:
-                        weight = (main_radius / (spread * micro_radius)) ** 2
+                    # Of its points, the main aperture lets through those of this disc.
+                    disc_radius = main_radius / abs(spread)
+                    nearest = max(math.sqrt(dx * dx + dy * dy) - PIXEL_REACH, 0.0)
+                    away = nearest * pixel_mm * ratio / abs(spread)
+                    n_rays = count_rays(most_rays, micro_radius, disc_radius, away)
                     light = 0.0
                     for s in range(n_rays):
                         fx = samples[chosen, s, 0]
@@ -276,20 +325,18 @@ def render_raw(
                         y += (y01 * (1.0 - fx) + y11 * fx) * fy
                         shift_x = -ratio * (x - cx)
                         shift_y = -ratio * (y - cy)
-                        if by_micro:
-                            rx = micro_radius * samples[chosen, s, 2]
-                            ry = micro_radius * samples[chosen, s, 3]
-                            main_x = shift_x + spread * rx
-                            main_y = shift_y + spread * ry
-                            if main_x * main_x + main_y * main_y > main_radius * main_radius:
-                                continue
-                        else:
-                            main_x = main_radius * samples[chosen, s, 2]
-                            main_y = main_radius * samples[chosen, s, 3]
-                            rx = (main_x - shift_x) / spread
-                            ry = (main_y - shift_y) / spread
-                            if rx * rx + ry * ry > micro_radius * micro_radius:
-                                continue
+                        rx, ry, weight = place_in_overlap(
+                            samples[chosen, s, 2],
+                            samples[chosen, s, 3],
+                            micro_radius,
+                            disc_radius,
+                            -shift_x / spread,
+                            -shift_y / spread,
+                        )
+                        if weight == 0.0:
+                            continue
+                        main_x = shift_x + spread * rx
+                        main_y = shift_y + spread * ry
                         # The main lens bends the ray; on the object side x and z both flip.
                         slope_x = (lens_x + rx - main_x) / lens_to_array + main_x / focal_length
                         slope_y = (lens_y + ry - main_y) / lens_to_array + main_y / focal_length
@@ -303,11 +350,11 @@ def render_raw(
                             surfaces,
                         )
                         footprint = abs(footprint_alpha * depth + footprint_beta)
-                        light += radiance_of(
+                        light += weight * radiance_of(
                             hit, u, v, footprint, channel, surfaces, textures, background
                         )
-                    total += light * weight
-            out[i_row, i_col] = total / n_rays
+                    total += light / n_rays
+            out[i_row, i_col] = total
 
 
 @in_parts(lambda out_depth: len(out_depth))
