@@ -6,6 +6,7 @@ import numpy as np
 
 from lifcal.camera import Lattice, MicroLensGrid
 from lifcal.measure import MeasureOptions, MicroImages, Patches
+from lifcal.virtual.moves import make_moves
 from lifcal.virtual.optics import LensOptics
 
 SIZE = (500, 400)
@@ -31,6 +32,7 @@ def make_optics(grid):
         np.array([np.nan]),
         6.0,
         flat,
+        make_moves(None, flat.shape, 1.0 / 12.0),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.interpolate import BSpline
 
 BINS_PER_PX = 8
+BENDS_PER_UNIT = 8
 FOCUS_BLUR_PX = 0.65
 
 
@@ -28,13 +29,18 @@ def see(x, y, rho, centers, optics):
             bend = (focal - rho) / focal
         b = int(m * BINS_PER_PX)
         part = m * BINS_PER_PX - b
-        shifts = optics.shifts_px[kind]
-        shift = bend * (shifts[b] + part * (shifts[b + 1] - shifts[b])) + optics.drifts_px[kind, b]
+        row = (min(max(bend, -3.0), 1.0) + 3.0) * BENDS_PER_UNIT
+        k = int(row)
+        near, far = (
+            table[b] + part * (table[b + 1] - table[b])
+            for table in optics.moves_px[kind, k : k + 2]
+        )
+        move = near + (row - k) * (far - near)
         outward = np.array([dx, dy]) / max(away, 1e-3) * math.copysign(1.0, rho)
-        place = np.array([cx, cy]) + np.array([dx, dy]) * rho + shift * outward
+        place = np.array([cx, cy]) + np.array([dx, dy]) * rho + move * outward
         parallax = 1.0
         if not math.isnan(focal):
-            parallax -= (shifts[b] + part * (shifts[b + 1] - shifts[b])) / (abs(focal) * away)
+            parallax -= (far - near) * BENDS_PER_UNIT / (abs(focal) * away)
         weight = focus * optics.weights[kind, b]
         yield lens, weight, focus, place, np.array([dx, dy]) * parallax
 

@@ -6,7 +6,7 @@ docs/virtual-depth.md). A map has virtual pixels of `step` raw pixels: pixel (ro
 coordinates `(col + 0.5) step - 0.5`, `(row + 0.5) step - 0.5`.
 
 Two tuples stand for the camera. `table` is the lenses' look-up table, `MicroLensGrid.index.table`.
-`lenses` is (types, radius, weights, shifts, focal_rhos, blur_px, drifts), see `optics.LensOptics`.
+`lenses` is (types, radius, weights, moves, focal_rhos, blur_px), see `optics.LensOptics`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from lifcal.camera._kernels import cell_range, row_items
 from lifcal.threads import in_parts
 
 BINS_PER_PX = 8
+FIRST_BEND, LAST_BEND, BENDS_PER_UNIT = -3.0, 1.0, 8
+"""Of the defocus relative to the focal plane, `(rho_T - rho) / rho_T`: how it is tabulated."""
 FOCUS_BLUR_PX = 0.65
 """Radius of blur at which a micro image counts half."""
 FAST = {"reassoc", "contract"}
@@ -34,13 +36,22 @@ LEAST_NOISE = 1e-6
 
 @njit(cache=True, inline="always")
 def focus_terms(lenses, lens_type, rho):
-    """Return the weight of a lens type at a depth, and the factor on its shift."""
+    """Return the weight of a lens type at a depth, and its row in the table of moves."""
     focal = lenses[4][lens_type]
     if focal != focal:
-        return 1.0, 0.0
+        return 1.0, -FIRST_BEND * BENDS_PER_UNIT
     defocus = focal - rho
     blur = defocus * lenses[5] / FOCUS_BLUR_PX
-    return 1.0 / (1.0 + blur * blur), defocus / focal
+    bend = min(max(defocus / focal, FIRST_BEND), LAST_BEND)
+    return 1.0 / (1.0 + blur * blur), (bend - FIRST_BEND) * BENDS_PER_UNIT
+
+
+@njit(cache=True, inline="always")
+def find_move(moves, kind, row, column):
+    """Return a move between two rows of the table; the last row has one more beyond it."""
+    i = np.uint32(row)
+    share = np.float32(row - i)
+    return moves[kind, i, column] + share * (moves[kind, i + ONE, column] - moves[kind, i, column])
 
 
 @njit(cache=True, inline="always")
@@ -93,7 +104,7 @@ def sweep(begin, end, image, table, lenses, rhos, order, step, half, cost):
     of the window of (2 half + 1)^2.
     """
     centers = table[0]
-    types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
+    types, radius, weights, moves = lenses[0], lenses[1], lenses[2], lenses[3]
     rows, cols, _ = cost.shape
     height, width = image.shape
     right_limit = np.float32(width - 1)
@@ -111,8 +122,7 @@ def sweep(begin, end, image, table, lenses, rhos, order, step, half, cost):
             focus, bend = focus_terms(lenses, kind, rho)
             for at in range(weights.shape[1]):
                 away = max(at, 0.5) / (size * BINS_PER_PX)
-                shift = bend * shifts[kind, at] + drifts[kind, at]
-                factors[kind, at] = rho + side * shift / away
+                factors[kind, at] = rho + side * find_move(moves, kind, bend, at) / away
                 counts[kind, at] = focus * weights[kind, at]
         scale = np.float32(size * BINS_PER_PX)
         # Sums of w, w I, w I^2 and w^2, side by side: one register holds them.
@@ -335,6 +345,8 @@ SHARPENING = 0.08
 """What makes pixels the coefficients of a spline: (-s, 1 + 2 s, -s) along both axes. Between the
 spline itself, which smooths (0), and the spline through the pixels (about 0.2 and farther
 neighbors), which shows where they are (docs/virtual-depth.md)."""
+SPLINE_VARIANCE_PX2 = 1.0 / 3.0 - 2.0 * SHARPENING
+"""Of the spline that a pixel becomes, along an axis."""
 SPLINE_NOISE = 0.563756
 """Variance of a value of the spline along an axis, for pixels of variance 1."""
 GRADIENT_NOISE = 0.949440 / SPLINE_NOISE
@@ -358,7 +370,7 @@ def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
     slope only once in their number.
     """
     centers, start, items, origin, shape, cell = table
-    types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
+    types, radius, weights, moves = lenses[0], lenses[1], lenses[2], lenses[3]
     height, width = spline.shape
     n_types = weights.shape[0]
     # Half the slope of the noise's variance along the distance.
@@ -389,7 +401,7 @@ def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
             for kind in range(n_types):
                 focus[kind], bend[kind] = focus_terms(lenses, kind, r)
                 focal = lenses[4][kind]
-                less[kind] = 1.0 / abs(focal) if focal == focal else 0.0
+                less[kind] = BENDS_PER_UNIT / abs(focal) if focal == focal else 0.0
             for part in range(parts * parts):
                 x = (col + (part % parts + 0.5) / parts) * step - 0.5
                 y = (row + (part // parts + 0.5) / parts) * step - 0.5
@@ -418,8 +430,13 @@ def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
                         inverse = side / away
                         at = away * size * BINS_PER_PX
                         b = int(at)
-                        shift = shifts[kind, b] + (at - b) * (shifts[kind, b + 1] - shifts[kind, b])
-                        factor = r + (bend[kind] * shift + drifts[kind, b]) * inverse
+                        i = int(bend[kind])
+                        share = np.float32(at - b)
+                        move = moves[kind, i, b]
+                        move += share * (moves[kind, i, b + 1] - move)
+                        gain = moves[kind, i + 1, b]
+                        gain += share * (moves[kind, i + 1, b + 1] - gain) - move
+                        factor = r + (move + (bend[kind] - i) * gain) * inverse
                         px = centers[lens, 0] + dx * factor
                         py = centers[lens, 1] + dy * factor
                         if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
@@ -430,7 +447,7 @@ def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
                         counts[n] = w
                         pulls[n] = growths[kind, b] * inverse
                         # The used part of the aperture is off the lens' middle: less parallax.
-                        parallax = np.float32(1.0 - less[kind] * shift / away)
+                        parallax = np.float32(1.0 - less[kind] * gain / away)
                         away_x[n] = dx * parallax
                         away_y[n] = dy * parallax
                         s0 += w
@@ -664,7 +681,7 @@ def blend_planes(begin, end, planes, counts, around, here, limits, fused):
 def disagreement(image, table, lenses, x, y, rho):
     """Return the weighted sum of squares over lenses at a virtual point, and its freedom."""
     centers, start, items, origin, shape, cell = table
-    types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
+    types, radius, weights, moves = lenses[0], lenses[1], lenses[2], lenses[3]
     height, width = image.shape
     side = math.copysign(1.0, rho)
     reach = radius / abs(rho)
@@ -684,7 +701,7 @@ def disagreement(image, table, lenses, x, y, rho):
             focus, bend = focus_terms(lenses, kind, rho)
             away = max(math.sqrt(d2), 1e-3)
             b = int(away * abs(rho) * BINS_PER_PX)
-            factor = rho + side * (bend * shifts[kind, b] + drifts[kind, b]) / away
+            factor = rho + side * find_move(moves, kind, bend, b) / away
             px = centers[lens, 0] + dx * factor
             py = centers[lens, 1] + dy * factor
             if not (0.0 <= px < width - 1 and 0.0 <= py < height - 1):
@@ -805,7 +822,7 @@ def synthesise(begin, end, image, table, lenses, rho, step, out, light):
     `light` is the sum of the weights; where it is 0, `out` is 0.
     """
     centers, start, items, origin, shape, cell = table
-    types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
+    types, radius, weights, moves = lenses[0], lenses[1], lenses[2], lenses[3]
     height, width = image.shape
     n_types = weights.shape[0]
     for row in range(begin, end):
@@ -840,7 +857,7 @@ def synthesise(begin, end, image, table, lenses, rho, step, out, light):
                     kind = types[lens]
                     away = max(math.sqrt(d2), 1e-3)
                     b = int(away * size * BINS_PER_PX)
-                    factor = r + side * (bend[kind] * shifts[kind, b] + drifts[kind, b]) / away
+                    factor = r + side * find_move(moves, kind, bend[kind], b) / away
                     px = centers[lens, 0] + dx * factor
                     py = centers[lens, 1] + dy * factor
                     if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
@@ -941,7 +958,7 @@ def add_detail(begin, end, image, table, lenses, rho, step, mean, share, out):
     `mean` is twice as large as `out`: between its pixels, lines will do.
     """
     centers, start, items, origin, shape, cell = table
-    types, radius, weights, shifts, drifts = lenses[0], lenses[1], lenses[2], lenses[3], lenses[6]
+    types, radius, weights, moves = lenses[0], lenses[1], lenses[2], lenses[3]
     height, width = image.shape
     rows, cols = rho.shape
     right_limit = np.float32(2 * cols - 1)
@@ -977,7 +994,7 @@ def add_detail(begin, end, image, table, lenses, rho, step, mean, share, out):
                     kind = types[lens]
                     away = max(math.sqrt(d2), 1e-3)
                     b = int(away * size * BINS_PER_PX)
-                    factor = r + side * (bend[kind] * shifts[kind, b] + drifts[kind, b]) / away
+                    factor = r + side * find_move(moves, kind, bend[kind], b) / away
                     px = centers[lens, 0] + dx * factor
                     py = centers[lens, 1] + dy * factor
                     if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):

@@ -47,10 +47,13 @@ _FEWEST_CLEAR = 50
 _CERTAIN_SHARE = 0.05
 """Of places that are clear at one sign of u: hundreds of times what the wrong sign has."""
 _LEAST_FREEDOM = 6.0
-SYSTEMATIC = 0.0011
-_SYSTEMATIC_BLUR = 0.0037
+SYSTEMATIC = 0.0003
+_SYSTEMATIC_BLUR = 0.0005
 """Of u: what resampling and the lens model leave, and for each pixel of blur that the sharpest lens
 type has (docs/virtual-depth.md)."""
+_NOT_PLANE = 2.0
+"""By which variances are raised for what planes through windows leave: steps and bends of a surface
+that cannot be told from noise (docs/virtual-depth.md)."""
 _CORRELATED = 0.42
 """Share of the interpolated noise that neighboring samples have in common, at the frequencies of
 the gradients (docs/virtual-depth.md)."""
@@ -390,7 +393,7 @@ def _evaluate(
         marks[beyond] |= np.uint8(DepthFlag.OUT_OF_RANGE)
         full = np.asarray(1.0 / np.clip(here, low, high), np.float32)
         systematic = SYSTEMATIC**2 + (_SYSTEMATIC_BLUR * optics.compute_least_blur(here)) ** 2
-        spread = np.sqrt(variance[part] * full**4 + systematic * full**2)
+        spread = np.sqrt(_NOT_PLANE * variance[part] * full**4 + systematic * full**2)
         marks[~(spread < np.float32(options.most_sigma) * np.abs(full))] |= np.uint8(
             DepthFlag.NO_TEXTURE
         )

@@ -6,6 +6,8 @@ the fall-off of brightness (docs/virtual-depth.md):
 - Focus: a devignetted pixel is the mean of what it sees through the used part of the micro
   aperture, the overlap of two discs. Out of focus, the centroid of that overlap matters.
 - Pixels: the light of a pixel comes more from its brighter side, the inner one.
+
+Both belong to the place where the image is, and work together: `moves`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from lifcal.arrays import Float32Array, FloatArray, IntArray
 from lifcal.camera.apertures import compute_disc_overlap
 from lifcal.camera.grid import MicroLensGrid
 from lifcal.virtual._kernels import BINS_PER_PX
+from lifcal.virtual.moves import make_moves
 
 _USED_LIGHT = 0.35
 """Of the brightness in the middle: the rim beyond is too dark, and its overlap moves too far."""
@@ -31,6 +34,7 @@ _CLEAR_OF_NEXT_PX = 1.75
 _PIXEL_VARIANCE_PX2 = 1.0 / 12.0
 _LEAST_LIGHT = 0.02
 _UNKNOWN_BLUR_PX = 1.0
+_BEYOND_PX = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,9 @@ class LensOptics:
         Radius of the blur for each unit of defocus.
     drifts_px : (n_types, n_bins) float32
         How far outward a pixel shows a point because its light comes from its inner side.
+    moves_px : (n_types, n_bends, n_bins) float32
+        All together, for the spline through the pixels: how far outward of `m` a point is seen
+        (`make_moves`). For `d / rho_T` in steps of 1 / BENDS_PER_UNIT.
     shared_noise : float
         By how much the noise that neighboring pixels have in common (demosaicing) raises the
         variance of what is measured over several.
@@ -65,6 +72,7 @@ class LensOptics:
     focal_rhos: FloatArray
     blur_px: float
     drifts_px: Float32Array
+    moves_px: Float32Array
     shared_noise: float = 1.0
 
     @classmethod
@@ -92,7 +100,10 @@ class LensOptics:
             flat = np.zeros((n_types, bins), np.float32)
             blur = 0.5 * grid.pitch_px
             even = flat + np.float32(1.0)
-            return cls(grid.lens_types, radius, even, flat, focal_rhos, blur, flat, shared_noise)
+            still = make_moves(None, flat.shape, _PIXEL_VARIANCE_PX2)
+            return cls(
+                grid.lens_types, radius, even, flat, focal_rhos, blur, flat, still, shared_noise
+            )
         micro = np.array(grid.discs.micro_px)
         offsets = np.arange(_count_bins(grid.discs.reach_px)) / BINS_PER_PX
         light = np.stack([grid.discs.compute_illumination(offsets, t) for t in range(n_types)])
@@ -110,14 +121,18 @@ class LensOptics:
             else 0.5 * grid.pitch_px
         )
         variance = 1.0 / light + _READ_NOISE / light**2
+        shifts = np.nan_to_num(centroids).astype(np.float32)
+        pixel = _PIXEL_VARIANCE_PX2 + blur_variance_px2
+        drifts = (-pixel * slopes).astype(np.float32)
         return cls(
             grid.lens_types,
             radius,
             ((1.0 + _READ_NOISE) / variance).astype(np.float32),
-            np.nan_to_num(centroids).astype(np.float32),
+            shifts,
             focal_rhos,
             blur,
-            (-(_PIXEL_VARIANCE_PX2 + blur_variance_px2) * slopes).astype(np.float32),
+            drifts,
+            make_moves(grid.discs, shifts.shape, pixel),
             shared_noise,
         )
 
@@ -140,13 +155,12 @@ class LensOptics:
             self.lens_types,
             self.radius_px,
             self.weights,
-            self.shifts_px,
+            self.moves_px,
             self.focal_rhos,
             self.blur_px,
-            self.drifts_px,
         )
 
 
 def _count_bins(radius_px: float) -> int:
-    """Return how many bins reach to `radius_px` and the next pixel, to interpolate in."""
-    return math.ceil((radius_px + 1.0) * BINS_PER_PX) + 2
+    """Return how many bins reach to `radius_px` and as far beyond as moves and means look."""
+    return math.ceil((radius_px + _BEYOND_PX) * BINS_PER_PX) + 2
