@@ -78,6 +78,7 @@ def run() -> list[Figure]:
         return [
             *accuracy(recordings, found),
             *lens_types(recordings[0], found),
+            *noise_free_types(),
             *flatness(found),
             *edges(recordings[0], found),
             *speed(recordings[0], found),
@@ -348,6 +349,48 @@ def lens_types(recording: Recording, found: PlenopticCamera) -> list[Figure]:
             for metres in (0.5, 1.0)
         ]
     return figures
+
+
+def noise_free_types() -> list[Figure]:
+    """Return the error of virtual depth with lenses of one type only, on walls without noise."""
+    wall = Recording("wall", 1, ())
+    simulation, camera = wall.simulation, replace(wall.camera, distortion=NoDistortion())
+    optics = replace(simulation.optics, camera=camera)
+    renderer, scene = Renderer(optics, 64), PackedScene(simulation.scene)
+    exact = replace(simulation.options.sensor, bits=16, full_well_e=0.0, read_noise_e=0.0)
+    rng = np.random.default_rng(0)
+    white = renderer.render_white(0)
+    vignetting = vignetting_from_white(expose(white / white.max(), exact, rng))
+    kinds = [*range(camera.grid.n_types), None]
+    errors: dict[int | None, list[float]] = {kind: [] for kind in kinds}
+    for index in (12, 24):
+        pose = simulation.trajectory.world_from_cam[index].inverse()
+        light = renderer.render_raw(scene, pose, index)
+        light /= optics.apertures.compute_illumination(0.0, optics.focal_planes_v).max()
+        raw = expose(light, exact, rng)
+        view = renderer.render_pinhole(scene, pose, simulation.options.pinhole_scale)
+        for kind in kinds:
+            used = camera if kind is None else only_type(camera, kind)
+            engine = DepthEngine(used, vignetting, MetricOptions(most_sigma=0.3))
+            engine.restore_range((2.5, 3.4))
+            found = engine.run(raw)
+            u = camera.virtual_depth_from_depth(found.depth_mm)
+            true = look_up(view, found.intrinsics, view.depth_mm)
+            error = u / camera.virtual_depth_from_depth(true) - 1.0
+            inside = error[2 * _BORDER_PX : -2 * _BORDER_PX, 2 * _BORDER_PX : -2 * _BORDER_PX]
+            errors[kind].append(100.0 * float(np.nanmedian(inside)))
+    for kind in kinds:
+        name = "all types" if kind is None else f"lens type {kind} alone"
+        print(f"wall without noise, {name}, error of u: {np.round(errors[kind], 3)} %")
+    return [
+        Figure(
+            "wall without noise, one lens type alone, error of u, worst",
+            max(abs(error) for kind in kinds if kind is not None for error in errors[kind]),
+            "%",
+            "lower",
+            0.1,
+        )
+    ]
 
 
 def only_type(camera: PlenopticCamera, kind: int) -> PlenopticCamera:

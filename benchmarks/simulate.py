@@ -11,11 +11,19 @@ import numpy as np
 
 from benchmarks.figures import Figure, best_time_s
 from benchmarks.spots import measure_spots, rms
-from lifcal.simulate import PackedScene, Renderer, build_camera, build_path, build_scene
+from lifcal.simulate import (
+    PackedScene,
+    Renderer,
+    Simulation,
+    SimulationOptions,
+    build_camera,
+    build_path,
+    build_scene,
+)
 
 
 def run() -> list[Figure]:
-    return [*_spots(), _render_time(), *_memory()]
+    return [*_spots(), *_ray_noise(), _render_time(), *_memory()]
 
 
 def _spots() -> list[Figure]:
@@ -52,6 +60,38 @@ def _spots() -> list[Figure]:
             0.05,
         ),
     ]
+
+
+def _ray_noise() -> list[Figure]:
+    """Return what noise rays leave where micro images are bright, of 255, by lens type."""
+    figures = []
+    for scene in ("wall", "room"):
+        simulation = Simulation(SimulationOptions(scene=scene, frames=36, seed=1))
+        optics, packed = simulation.optics, PackedScene(simulation.scene)
+        pose = simulation.trajectory.world_from_cam[12].inverse()
+        x, y, size = 700, 700, 400
+        white = 255.0 * simulation.options.sensor.exposure
+        white /= optics.apertures.compute_illumination(0.0, optics.focal_planes_v).max()
+        exact, *others = (
+            white * Renderer(optics, rays).render_raw(packed, pose, rays, (x, y, size, size))
+            for rays in (2048, 16, 64)
+        )
+        grid = optics.camera.grid
+        rows, cols = np.mgrid[y : y + size, x : x + size]
+        points = np.stack([cols, rows], axis=2).reshape(-1, 2).astype(np.float64)
+        lenses = grid.index.nearest(points)
+        away = np.linalg.norm(points - grid.centers_raw_px[lenses], axis=1).reshape(size, size)
+        kinds = grid.lens_types[lenses].reshape(size, size)
+        for rays, image in zip((16, 64), others, strict=True):
+            noise = [
+                float((image - exact)[(away < 0.35 * grid.pitch_px) & (kinds == kind)].std())
+                for kind in range(grid.n_types)
+            ]
+            print(f"noise of {rays} rays, {scene}, by lens type: {np.round(noise, 2)} of 255")
+            if rays == 16:
+                what = f"noise of 16 rays, {scene}, sharpest lens type"
+                figures.append(Figure(what, min(noise), "of 255", "lower", 1.5))
+    return figures
 
 
 def _render_time() -> Figure:
