@@ -48,10 +48,10 @@ _CERTAIN_SHARE = 0.05
 """Of places that are clear at one sign of u: hundreds of times what the wrong sign has."""
 _LEAST_FREEDOM = 6.0
 SYSTEMATIC = 0.0003
-_SYSTEMATIC_BLUR = 0.001
+_SYSTEMATIC_BLUR = 0.0005
 """Of u: what resampling and the lens model leave, and for each pixel of blur that the sharpest lens
 type has (docs/virtual-depth.md)."""
-_NOT_PLANE = 2.0
+_NOT_PLANE = 1.8
 """By which variances are raised for what planes through windows leave: steps and bends of a surface
 that cannot be told from noise (docs/virtual-depth.md)."""
 _CORRELATED = 0.42
