@@ -41,3 +41,12 @@ def test_a_damaged_record_is_refused(tmp_path, change):
     record.write()
     with pytest.raises(DataError, match="changed or damaged"):
         RgbdRecord.open(tmp_path / "a", {"clouds": True})
+
+
+def test_two_recordings_do_not_share_timestamps(tmp_path):
+    record = RgbdRecord.open(tmp_path / "a", {"clouds": True})
+    record.content["frames"] = {"a": {"timestamp": 0.0}, "b": {"timestamp": 5.0}}
+    assert record.set_times({"a": 1.0, "c": 2.0}) == 1
+    assert record.content["frames"]["a"]["timestamp"] == 1.0
+    with pytest.raises(DataError, match=r"frame b of other raws, with the timestamp of d \(5\)"):
+        record.set_times({"a": 0.0, "d": 5.0})

@@ -238,6 +238,13 @@ def test_points_in_an_overlap_at_its_limits():
     assert (x, y, weight) == (pytest.approx(0.3), pytest.approx(0.4), pytest.approx(0.25))
 
 
+def test_rays_are_spent_where_there_is_light():
+    assert [count_rays(16, 1.0, 3.0, away) for away in (0.0, 2.5, 3.9)] == [16, 16, 1]
+    assert 1 < count_rays(16, 1.0, 3.0, 3.6) < 16
+    # Of a main aperture that is the smaller one, the middle is as bright as it gets.
+    assert count_rays(16, 1.0, 0.3, 0.0) == 16
+
+
 def test_few_rays_leave_less_noise_than_a_sensor():
     """No ray is lost at the apertures, so a few show the white image nearly as it is."""
     optics = build_camera("r5-16mm")

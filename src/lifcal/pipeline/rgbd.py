@@ -117,13 +117,26 @@ class RgbdRecord(RunRecord):
         return super().is_whole(content) and isinstance(content.get("depth_factor"), int)
 
     def set_times(self, times: Mapping[str, float]) -> int:
-        """Give the frames that are done their timestamps; return how many have none here."""
+        """Give the frames that are done their timestamps; return how many have none here.
+
+        Raises
+        ------
+        DataError
+            If one of those has the timestamp of another: the lists would mix two recordings.
+        """
         others = 0
+        names = {time: name for name, time in times.items()}
         for name, entry in self.content["frames"].items():
             if name in times:
                 entry["timestamp"] = times[name]
-            else:
-                others += 1
+                continue
+            others += 1
+            other = names.get(entry["timestamp"])
+            if other is not None:
+                raise DataError(
+                    f"{self.folder}: holds frame {name} of other raws, with the timestamp of "
+                    f"{other} ({entry['timestamp']:g}). Use another folder, or --timestamps"
+                )
         return others
 
     def paths(self, name: str) -> dict[str, Path]:

@@ -187,6 +187,7 @@ def count_rays(most, radius, other_radius, away):
     All of them, but fewer where there is little light: what noise they leave is as little.
     """
     _, _, bright = place_in_overlap(0.0, 0.0, radius, other_radius, away, 0.0)
+    bright /= min(1.0, (other_radius / radius) ** 2)
     count = most
     while count > 1 and count * ALL_RAYS_LIGHT > bright * most:
         count //= 2
