@@ -16,7 +16,7 @@ from lifcal.simulate import (
     Texture,
     build_camera,
 )
-from lifcal.simulate._kernels import PIXEL_REACH, count_rays, pick_set, place_in_overlap
+from lifcal.simulate._kernels import pick_set, place_in_overlap
 from lifcal.simulate.render import make_samples
 from lifcal.threads import THREADS
 from tests.reference import ray_twin
@@ -94,10 +94,7 @@ def render_slowly(renderer, scene, cam_from_world, seed, window):
                 middle = trace(0, [0.0, 0.0]).main_point_mm
                 spread = trace(0, [1.0, 0.0]).main_point_mm[0] - middle[0]
                 radius = optics.main_radius_mm / abs(spread)
-                away = max(near[lens] - PIXEL_REACH, 0.0) * camera.pixel_size_mm
-                away *= p.lens_to_array_mm / p.array_to_sensor_mm / abs(spread)
-                count = count_rays(len(chosen), optics.micro_radius_mm, radius, away)
-                for i, sample in enumerate(chosen[:count]):
+                for i, sample in enumerate(chosen):
                     disc = -trace(i, [0.0, 0.0]).main_point_mm / spread
                     *offset, weight = place_in_overlap(
                         *sample[2:].astype(float), optics.micro_radius_mm, radius, *disc
@@ -113,7 +110,7 @@ def render_slowly(renderer, scene, cam_from_world, seed, window):
                         (world_from_cam.rotation @ ray.direction_cam)[None],
                     )
                     brightness = hits.radiance[0] @ [0.299, 0.587, 0.114]
-                    image[row, col] += weight * brightness / count
+                    image[row, col] += weight * brightness / len(chosen)
     return image
 
 
@@ -236,13 +233,6 @@ def test_points_in_an_overlap_at_its_limits():
     assert place_in_overlap(0.3, 0.4, 1.0, 2.0, 0.5, 0.1) == (0.3, 0.4, 1.0)
     x, y, weight = place_in_overlap(0.3, 0.4, 2.0, 1.0, 0.0, 0.0)
     assert (x, y, weight) == (pytest.approx(0.3), pytest.approx(0.4), pytest.approx(0.25))
-
-
-def test_rays_are_spent_where_there_is_light():
-    assert [count_rays(16, 1.0, 3.0, away) for away in (0.0, 2.5, 3.9)] == [16, 16, 1]
-    assert 1 < count_rays(16, 1.0, 3.0, 3.6) < 16
-    # Of a main aperture that is the smaller one, the middle is as bright as it gets.
-    assert count_rays(16, 1.0, 0.3, 0.0) == 16
 
 
 def test_few_rays_leave_less_noise_than_a_sensor():

@@ -88,7 +88,9 @@ def grid(
 
 def _fit_one(frames: Frames, start: MicroLensGrid | None) -> tuple[GridFit, Float32Array]:
     """Fit to one image: as white if all micro images look alike, else as a scene."""
-    from lifcal.imaging.grid_check import check_grid
+    import numpy as np
+
+    from lifcal.imaging.grid_check import check_grid, measure_grid_shifts
     from lifcal.imaging.grid_fit import (
         WHITE_STRUCTURE,
         fit_grid_to_frames,
@@ -115,6 +117,9 @@ def _fit_one(frames: Frames, start: MicroLensGrid | None) -> tuple[GridFit, Floa
                 raise DataError(f"{frame.source}: {failure or error}") from None
         if start is not None:
             check_grid(frame, fit.grid)
+            # A scene's grid that the brightness does not show may be any grid.
+            if failure is not None and np.isnan(measure_grid_shifts(frame, fit.grid)).all():
+                raise DataError(f"{frame.source}: {failure}")
         return fit, frame.gray
 
 

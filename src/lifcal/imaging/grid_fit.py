@@ -41,6 +41,8 @@ _FIRST_REACH = 10.0
 _DEAD_GAIN = 0.25
 _DARK_RIM = 0.05
 _OUTLIER_SIGMAS = 5.0
+_LEAST_SIGMA_PX = 0.01
+"""Of centers: what is nearer than a few of these is no dust, however little noise there is."""
 _EDGE_LEVEL = 0.3
 _MOST_ROUNDS = 16
 _SOME_LENSES = 1500
@@ -49,7 +51,7 @@ _SETTLED_PX = 0.003
 _MOST_SATURATED = 0.002
 _WORST_RMS = 0.08
 """Of the residuals, in pitches: beyond it the lattice is not the image's."""
-WHITE_STRUCTURE = 0.12
+WHITE_STRUCTURE = 0.11
 """A micro image of a white image differs from the mean one by less than this (rms, relative)."""
 
 
@@ -592,7 +594,7 @@ def _judge(lattice: Lattice, size: tuple[int, int], measured: _Measured, source:
     )
     good = _good(measured)
     length = np.hypot(measured.shifts[:, 0], measured.shifts[:, 1])
-    sigma = max(float(np.median(length[good])) / 1.1774, 1e-6)
+    sigma = max(float(np.median(length[good])) / 1.1774, _LEAST_SIGMA_PX)
     with np.errstate(invalid="ignore"):
         far = length > _OUTLIER_SIGMAS * sigma
         dead = measured.inside & (

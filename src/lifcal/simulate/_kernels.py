@@ -25,10 +25,6 @@ from lifcal.camera._kernels import cell_range, row_items
 from lifcal.threads import in_parts
 
 NEAREST_MM = 1e-6
-ALL_RAYS_LIGHT = 0.35
-"""Of white in the middle of a micro image: where there is half of it, half the rays will do."""
-PIXEL_REACH = 0.75
-"""From the middle of a pixel to its corners, in px, where distortion stretches it."""
 
 
 @njit(cache=True, inline="always")
@@ -180,20 +176,6 @@ def place_in_overlap(disc_x, disc_y, radius, other_radius, other_x, other_y):
     return cos * along - sin * across, sin * along + cos * across, weight
 
 
-@njit(cache=True)
-def count_rays(most, radius, other_radius, away):
-    """Return how many rays to spend on a pixel that sees the overlap of two discs `away` apart.
-
-    All of them, but fewer where there is little light: what noise they leave is as little.
-    """
-    _, _, bright = place_in_overlap(0.0, 0.0, radius, other_radius, away, 0.0)
-    bright /= min(1.0, (other_radius / radius) ** 2)
-    count = most
-    while count > 1 and count * ALL_RAYS_LIGHT > bright * most:
-        count //= 2
-    return count
-
-
 @in_parts(lambda slopes: len(slopes))
 def cull_surfaces(
     begin, end, slopes, spread, reach_mm, order, near, quad_slopes, balls, out, counts
@@ -274,7 +256,7 @@ def render_raw(
     place in the pixel (0..1, 0..1) and in the used part of the aperture (unit disc).
     """
     n_sets = samples.shape[0]
-    most_rays = samples.shape[1]
+    n_rays = samples.shape[1]
     ratio = lens_to_array / array_to_sensor
     for i_row in range(begin, end):
         row = i_row + window[0]
@@ -313,9 +295,6 @@ def render_raw(
                     spread = 1.0 + ratio / focal_planes[lens_types[lens]]
                     # Of its points, the main aperture lets through those of this disc.
                     disc_radius = main_radius / abs(spread)
-                    nearest = max(math.sqrt(dx * dx + dy * dy) - PIXEL_REACH, 0.0)
-                    away = nearest * pixel_mm * ratio / abs(spread)
-                    n_rays = count_rays(most_rays, micro_radius, disc_radius, away)
                     light = 0.0
                     for s in range(n_rays):
                         fx = samples[chosen, s, 0]
@@ -354,8 +333,8 @@ def render_raw(
                         light += weight * radiance_of(
                             hit, u, v, footprint, channel, surfaces, textures, background
                         )
-                    total += light / n_rays
-            out[i_row, i_col] = total
+                    total += light
+            out[i_row, i_col] = total / n_rays
 
 
 @in_parts(lambda out_depth: len(out_depth))
