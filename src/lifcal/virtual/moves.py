@@ -57,11 +57,11 @@ def make_moves(
     for kind, radius in enumerate(discs.micro_px):
         chords = _cut_into_chords(radius, discs.main_px, places)
         light = chords[1].sum(axis=1)
+        of_white = np.maximum(_average(light + 0j, 0.0, pixel_px2).real, _DARK)
         for row, bend in enumerate(bends):
             number = min(2.0 * math.pi / _WAVE_PX, _MOST_BLURRED / max(abs(bend) * radius, _DARK))
             wave = _see_through(chords, number * bend)
-            of_pixels = _average(light * wave, number, pixel_px2)
-            of_pixels /= np.maximum(_average(light + 0j, 0.0, pixel_px2).real, _DARK)
+            of_pixels = _average(light * wave, number, pixel_px2) / of_white
             found = _average(of_pixels, number, SPLINE_VARIANCE_PX2)
             seen = np.maximum.accumulate(places + _unwrap(found) / number)
             moves[kind, row] = np.interp(places, seen, places) - places
