@@ -204,12 +204,12 @@ def test_a_folder_in_use_is_kept(recording, results, here):
 def test_options(recording, here, tmp_path):
     folder, _, _ = recording
     (tmp_path / "times.txt").write_text("10.0\n10.5\n11.0\n")
-    done = here(
+    command = (
         *arguments(folder, tmp_path / "out"),
         *("--crop", 40, 30, 200, 100, "--range-mm", 400, 1500, "--every", 2, "--no-clouds"),
-        *("--timestamps", tmp_path / "times.txt", "--with-calibration-sigma", "--fps", 12),
-        "--json",
+        *("--timestamps", tmp_path / "times.txt", "--with-calibration-sigma"),
     )
+    done = here(*command, "--json")
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert list(content["frames"]) == ["0", "2"]
@@ -222,6 +222,8 @@ def test_options(recording, here, tmp_path):
     k = json.loads((out / "intrinsics.json").read_text())
     assert (k["width"], k["height"]) == (200, 100)
     assert k["cx"] == pytest.approx((318.4 + 0.5) / 2 - 0.5 - 40)
+    assert check_settings(out / "camera.yaml")["Camera.fps"] == 1  # of every second frame
+    assert here(*command, "--fps", 12).returncode == 0
     assert check_settings(out / "camera.yaml")["Camera.fps"] == 12
     assert (out / "rgb.txt").read_text().splitlines()[1] == "10.000000 rgb/0.png"
 
@@ -247,7 +249,8 @@ def test_a_wrong_camera_is_one_line(recording, here, tmp_path):
     lattice = camera.grid.lattice
     shifted = replace(lattice, origin_px=lattice.origin_px + np.array([2.0, 1.0]))
     wide = Lattice(lattice.origin_px, 1.1 * lattice.basis_px, 3, lattice.type_rule)
-    for name, other in (("shifted", shifted), ("wide", wide)):
+    whole = replace(lattice, origin_px=lattice.origin_px + lattice.basis_px[1])
+    for name, other in (("shifted", shifted), ("wide", wide), ("whole", whole)):
         grid = MicroLensGrid.from_lattice(other, camera.image_size, discs=camera.grid.discs)
         write_camera(tmp_path / f"{name}.json", replace(camera, grid=grid))
     write_grid(tmp_path / "grid.json", camera.grid)
@@ -258,6 +261,7 @@ def test_a_wrong_camera_is_one_line(recording, here, tmp_path):
         ("size", ("2048 x 2048 px, the raws have 640 x 480 px",)),
         ("shifted", ("not the camera of these raws", "px off the grid")),
         ("wide", ("not the camera of these raws", "no micro-lens pattern")),
+        ("whole", ("not the camera of these raws", "off by a whole lens")),
         ("grid", ("holds a micro-lens grid only",)),
         ("no-grid", ("grid",)),
         ("missing", ("no such file",)),

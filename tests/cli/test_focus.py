@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -184,12 +185,18 @@ def test_a_grid_of_another_camera_is_one_line(recording, here, tmp_path):
     from lifcal.camera import Lattice, MicroLensGrid
 
     folder, _, grid = recording
-    lattice = Lattice.regular("hexagonal-rows", 1.4 * grid.pitch_px, (300.0, 240.0))
-    write_grid(tmp_path / "other.json", MicroLensGrid.from_lattice(lattice, grid.image_size))
-    words = arguments(folder, tmp_path / "out")
-    words[3] = tmp_path / "other.json"
-    words = [*words[:4], *words[6:]]  # without its white image
-    assert_one_line_error(here(*words), "other.json", "is it the grid of another camera?")
+    own = grid.lattice
+    for lattice, why in (
+        (Lattice.regular("hexagonal-rows", 1.4 * grid.pitch_px, (300.0, 240.0)), "no micro-lens"),
+        (replace(own, origin_px=own.origin_px + 2.0), "px off the grid"),
+        (replace(own, origin_px=own.origin_px + own.basis_px[0]), "off by a whole lens"),
+    ):
+        other = MicroLensGrid.from_lattice(lattice, grid.image_size, discs=grid.discs)
+        write_grid(tmp_path / "other.json", other)
+        words = arguments(folder, tmp_path / "out")
+        words[3] = tmp_path / "other.json"
+        words = [*words[:4], *words[6:]]  # without its white image
+        assert_one_line_error(here(*words), "other.json: not the grid of these raws", why)
 
 
 def _shifted(grid):

@@ -5,8 +5,15 @@ import pytest
 
 from lifcal.camera import MicroLensGrid
 from lifcal.errors import DataError
-from lifcal.imaging.frames import make_frame
-from lifcal.imaging.grid_check import check_grid, measure_grid_shifts
+from lifcal.imaging.camera_formats import read_camera_file
+from lifcal.imaging.frames import make_frame, open_frames
+from lifcal.imaging.grid_check import (
+    check_grid,
+    check_lens_types,
+    measure_grid_shifts,
+    measure_modulation,
+)
+from lifcal.imaging.grid_fit import average_frames, fit_grid_to_frames, refine_grid
 from lifcal.simulate import Simulation, SimulationOptions
 
 
@@ -47,6 +54,40 @@ def test_a_list_of_centers_is_taken_as_it_is(seen):
     check_grid(frame, listed)
 
 
+def test_modulation_is_that_of_the_dark_between_micro_images(seen):
+    frame, grid = seen
+    rows, cols = np.mgrid[:480, :640]
+    waves = [
+        np.cos(2.0 * np.pi * (f @ np.moveaxis([cols, rows], 0, 1))).astype(np.float32)
+        for f in np.linalg.inv(grid.lattice.basis_px).T
+    ]
+    made = replace(frame, gray=0.5 + 0.1 * waves[0] + 0.15 * waves[1])
+    assert measure_modulation(made, grid.lattice) == pytest.approx(0.2, rel=0.02)
+    wide = replace(grid.lattice, basis_px=1.02 * grid.lattice.basis_px)
+    assert measure_modulation(frame, wide) > 0.9 * measure_modulation(frame, grid.lattice) > 0.36
+
+
+def test_where_nothing_dark_is_between_micro_images_the_place_is_not_asked(seen):
+    """The phase is then that of the scene: it is no reason to refuse a frame."""
+    frame, grid = seen
+    bright = replace(frame, gray=0.5 + 0.3 * frame.gray)
+    check_grid(bright, moved(grid, [3.0, 0.0]))
+    with pytest.raises(DataError, match="off the grid"):
+        check_grid(replace(frame, gray=0.01 + 0.9 * frame.gray), moved(grid, [3.0, 0.0]))
+
+
+def test_real_cameras_whose_micro_images_touch_are_not_refused(shared_data):
+    frame = open_frames(shared_data / "R42" / "sc2_klein.png").read(0)
+    start = read_camera_file(shared_data / "R42" / "sc2_klein.xml").grid(frame.image_size)
+    square = open_frames(shared_data / "keplerian-square" / "raw.jpg").read(0)
+    for own, fit in (
+        (frame, refine_grid(start, average_frames([frame]))),
+        (square, fit_grid_to_frames([square])),
+    ):
+        check_grid(own, fit.grid)
+        check_lens_types(own, fit.grid)
+
+
 def test_another_pitch_or_angle_is_said(seen):
     """Right in the middle, and off in the corners."""
     frame, grid = seen
@@ -59,3 +100,55 @@ def test_another_pitch_or_angle_is_said(seen):
         )
         with pytest.raises(DataError, match="toward the corners"):
             check_grid(frame, replace(grid, lattice=lattice))
+
+
+def retyped(grid, rule):
+    """The grid with its types by another rule, as one that is off by a lens has them."""
+    return MicroLensGrid.from_lattice(
+        replace(grid.lattice, type_rule=rule),
+        grid.image_size,
+        radius_px=grid.radius_px,
+        discs=grid.discs,
+    )
+
+
+def test_lens_types_of_the_frame_are_good(seen):
+    check_lens_types(*seen)
+
+
+@pytest.mark.parametrize("rule", [(1, 2, 1), (1, 2, 2), (2, 1, 0), (2, 1, 1), (2, 1, 2)])
+def test_other_lens_types_are_said(seen, rule):
+    frame, grid = seen
+    assert grid.lattice.type_rule == (1, 2, 0)
+    other = retyped(grid, rule)
+    with pytest.raises(DataError, match="off by a whole lens, or its types were exchanged") as said:
+        check_lens_types(frame, other)
+    for own in range(3):  # as which type the lenses of each type look
+        really = grid.lens_types[other.lens_types == own]
+        assert (really == really[0]).all()
+        looks = str(said.value).split("look like type ")[1].split(":")[0].split(", ")
+        assert int(looks[own]) == really[0]
+
+
+def test_a_grid_that_is_off_by_one_lens_is_said(seen):
+    frame, grid = seen
+    origin = grid.lattice.origin_px + grid.lattice.basis_px[0]
+    off = MicroLensGrid.from_lattice(
+        replace(grid.lattice, origin_px=origin), grid.image_size, discs=grid.discs
+    )
+    check_grid(frame, off)  # its micro images are where they should be
+    with pytest.raises(DataError, match="off by a whole lens"):
+        check_lens_types(frame, off)
+
+
+def test_types_that_cannot_be_told_are_taken_as_they_are(seen):
+    frame, grid = seen
+    alike = replace(grid.discs, micro_px=(3.0, 3.0, 3.0))
+    for other in (
+        replace(retyped(grid, (2, 1, 0)), discs=None),
+        replace(retyped(grid, (2, 1, 0)), discs=alike),
+        MicroLensGrid.from_lattice(replace(grid.lattice, n_types=1), grid.image_size),
+    ):
+        check_lens_types(frame, other)
+    dark = make_frame(np.full_like(frame.gray * 255, 9, np.uint8), "flat", "flat.png")
+    check_lens_types(dark, retyped(grid, (2, 1, 0)))

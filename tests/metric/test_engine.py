@@ -198,6 +198,23 @@ def test_color_of_16_bits(mini, engine):
     assert red == pytest.approx(0.5 * green, rel=0.02)
 
 
+def test_full_scale_of_16_bits(mini, engine):
+    """A dark frame of 12 bits: given, its full scale does not depend on the frames before."""
+    dark = mini.frames[0].raw.astype(np.uint16) * 4  # of 4095
+    light = np.nanmean(engine.run(mini.frames[0].raw).image)
+    given = DepthEngine(mini.camera, mini.vignetting, full_scale=4095)
+    given.restore_range(engine.depth_range)
+    assert np.nanmean(given.run(dark).image) == pytest.approx(light * 1020 / 4095, rel=1e-3)
+    guessed = DepthEngine(mini.camera, mini.vignetting)
+    guessed.restore_range(engine.depth_range)
+    first = np.nanmean(guessed.run(dark).image)
+    assert first == pytest.approx(light * 1020 / 1023, rel=1e-3)
+    guessed.run(dark * 4)
+    assert np.nanmean(guessed.run(dark).image) == pytest.approx(light * 1020 / 4095, rel=1e-3)
+    with pytest.raises(InputError, match="full_scale is 0"):
+        DepthEngine(mini.camera, mini.vignetting, full_scale=0)
+
+
 def test_camera_depth_is_plain_numpy(mini, found):
     depth, sigma, image = mini.camera.depth(mini.frames[0].raw)
     assert depth.shape == sigma.shape == image.shape == (240, 320)

@@ -3,7 +3,7 @@
 import pytest
 
 from lifcal.errors import DataError, InputError
-from lifcal.pipeline.rgbd import RgbdOptions, RgbdRecord, make_file_names
+from lifcal.pipeline.rgbd import RgbdOptions, RgbdRecord, _count_fps, make_file_names
 
 
 def test_names_for_lists_have_no_spaces():
@@ -50,3 +50,9 @@ def test_two_recordings_do_not_share_timestamps(tmp_path):
     assert record.content["frames"]["a"]["timestamp"] == 1.0
     with pytest.raises(DataError, match=r"frame b of other raws, with the timestamp of d \(5\)"):
         record.set_times({"a": 0.0, "d": 5.0})
+
+
+def test_frames_a_second_are_counted():
+    assert _count_fps([0.0, 0.1, 0.2, 5.0]) == 10  # a pause does not count
+    assert _count_fps([0.0, 4.0, 8.0]) == 1  # a whole number, at least 1
+    assert _count_fps([3.0]) == 1

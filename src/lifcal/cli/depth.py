@@ -91,7 +91,12 @@ def depth(
             help="One number a line, for every raw; the index without.", rich_help_panel=_FRAMES
         ),
     ] = None,
-    fps: Annotated[int, typer.Option(help="For camera.yaml.", rich_help_panel=_FRAMES)] = 30,
+    fps: Annotated[
+        int | None,
+        typer.Option(
+            help="For camera.yaml; else as --timestamps tells, or 30.", rich_help_panel=_FRAMES
+        ),
+    ] = None,
     poses: Annotated[
         Path | None,
         typer.Option(

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Iterable
 
-from lifcal.arrays import FloatArray
-from lifcal.camera.grid import MicroLensGrid
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import FloatArray, IntArray
+from lifcal.camera.grid import Lattice, MicroLensGrid
 from lifcal.errors import DataError
 from lifcal.imaging.frames import Frame, check_plenoptic
+from lifcal.imaging.overlap_fit import match_types
 
 _PARTS = 3
 _CLEAR = 8.0
 """Of the pattern over what is around it in the spectrum: below, its phase says little."""
+_TILE = 8.0
+"""In pitches: so small that a wrong pitch does not matter in it."""
+_LEAST_MODULATION = 0.25
+"""Of the brightness at the lattice's frequencies, by what is dark between micro images: below, what
+the scene shows decides the phase. Without anything dark between them it is 0.1, else 0.4."""
 _MOST_SHIFT = 0.04
 """In pitches. A lens that was taken off and put on again moves by less."""
 _MOST_STRETCH = 0.04
@@ -26,6 +36,8 @@ def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
     of centers or nothing dark is between micro images.
     """
     check_plenoptic(frame, grid)
+    if grid.lattice is None or measure_modulation(frame, grid.lattice) < _LEAST_MODULATION:
+        return
     shifts = measure_grid_shifts(frame, grid)
     known = np.isfinite(shifts).all(axis=1)
     if not known.any():
@@ -44,6 +56,25 @@ def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
         )
 
 
+def check_lens_types(frame: Frame, grid: MicroLensGrid) -> None:
+    """Raise DataError if the lenses of a frame look like those of other types than the grid says.
+
+    By the fall-off of brightness inside micro images, which the overlap discs of the grid predict.
+    A grid that is off by a whole lens shows in nothing else.
+    """
+    found = match_types(frame.gray, grid)
+    if found is None or found == tuple(range(grid.n_types)):
+        return
+    raise DataError(
+        f"{frame.source}: lenses of type {_list(sorted(found))} by the grid look like type "
+        f"{_list(found)}: the grid is off by a whole lens, or its types were exchanged"
+    )
+
+
+def _list(types: Iterable[int]) -> str:
+    return ", ".join(map(str, types))
+
+
 def _measure_stretch(shifts: FloatArray) -> float:
     """Return by how much shifts change from the middle to the corners, at most; 0 if unknown."""
     known = np.isfinite(shifts).all(axis=1)
@@ -59,6 +90,39 @@ def _measure_stretch(shifts: FloatArray) -> float:
     return float(np.hypot(*(corners @ slopes).T).max())
 
 
+def measure_modulation(frame: Frame, lattice: Lattice) -> float:
+    """Return the amplitude of the brightness at the lattice's frequencies over its mean.
+
+    Of the weaker frequency, the median over parts of the image.
+    """
+    side = math.ceil(_TILE * lattice.pitch_px)
+    found = []
+    for ys, xs in _cut_parts(frame.gray.shape):
+        ys, xs = (
+            places[(len(places) - side) // 2 :][:side] if len(places) > side else places
+            for places in (ys, xs)
+        )
+        tile = frame.gray[ys[0] : ys[-1] + 1, xs[0] : xs[-1] + 1]
+        across_y, across_x = np.hanning(len(ys)), np.hanning(len(xs))
+        mean = float(across_y @ tile @ across_x)
+        sizes = [
+            abs((_wave(fy * ys) * across_y) @ tile @ (_wave(fx * xs) * across_x))
+            for fx, fy in np.linalg.inv(lattice.basis_px).T
+        ]
+        found.append(2.0 * float(min(sizes)) / max(mean, 1e-9))
+    return float(np.median(found))
+
+
+def _cut_parts(shape: tuple[int, ...]) -> list[tuple[IntArray, IntArray]]:
+    """Return rows and columns of nine parts of an image."""
+    rows, cols = (np.array_split(np.arange(length), _PARTS) for length in shape[:2])
+    return [(ys, xs) for ys in rows for xs in cols]
+
+
+def _wave(turns: FloatArray) -> npt.NDArray[np.complex64]:
+    return np.asarray(np.exp(-2j * np.pi * turns), np.complex64)
+
+
 def measure_grid_shifts(frame: Frame, grid: MicroLensGrid) -> FloatArray:
     """Return how far micro images are from the grid in parts of the image, (9, 2) in px.
 
@@ -70,11 +134,7 @@ def measure_grid_shifts(frame: Frame, grid: MicroLensGrid) -> FloatArray:
         return shifts
     basis = grid.lattice.basis_px
     frequencies = np.linalg.inv(basis).T
-    height, width = frame.gray.shape
-    edges_y, edges_x = (np.linspace(0, n, _PARTS + 1).astype(int) for n in (height, width))
-    for part in range(_PARTS**2):
-        i, j = divmod(part, _PARTS)
-        ys, xs = np.arange(edges_y[i], edges_y[i + 1]), np.arange(edges_x[j], edges_x[j + 1])
+    for part, (ys, xs) in enumerate(_cut_parts(frame.gray.shape)):
         crop = frame.gray[ys[0] : ys[-1] + 1, xs[0] : xs[-1] + 1]
         window = np.outer(np.hanning(len(ys)), np.hanning(len(xs))).astype(np.float32)
         pattern = (crop - crop.mean()) * window
@@ -82,9 +142,9 @@ def measure_grid_shifts(frame: Frame, grid: MicroLensGrid) -> FloatArray:
         for axis, frequency in enumerate(frequencies):
             # the frequency itself, and eight about it a few bins away
             off = np.array([0.0, -4.0, 4.0])
-            at_y = np.exp(-2j * np.pi * np.outer(frequency[1] + off / len(ys), ys))
-            at_x = np.exp(-2j * np.pi * np.outer(xs, frequency[0] + off / len(xs)))
-            values = at_y.astype(np.complex64) @ pattern @ at_x.astype(np.complex64)
+            at_y = _wave(np.outer(frequency[1] + off / len(ys), ys))
+            at_x = _wave(np.outer(xs, frequency[0] + off / len(xs)))
+            values = at_y @ pattern @ at_x
             around = np.median(np.abs(values).ravel()[1:])
             if not np.abs(values[0, 0]) > _CLEAR * around:
                 places[axis] = np.nan

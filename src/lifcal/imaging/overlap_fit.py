@@ -27,6 +27,10 @@ _N_COARSE = 6
 _LEAST_DIFFERENCE = 0.01
 """Between lens types, of the brightness in a ring relative to the center."""
 _LEAST_SIGMAS = 8.0
+_MATCH_FLOOR = 0.003
+"""What the discs leave of the brightness in a ring."""
+_MATCH_CLEAR = 50.0
+"""Squared sigmas, and four times what is left: so much worse must another order of types fit."""
 _N_ANGLES = 48
 _GOOD_RMS = 0.01
 _WORST_RMS = 0.04
@@ -170,14 +174,14 @@ def _coarse_rings(profiles: Profiles, pitch_px: float) -> FloatArray:
     return rings
 
 
-def _separation(
+def _compare_rings(
     rings: FloatArray, types: IntArray, chosen: npt.NDArray[np.bool_], number: int
-) -> tuple[float, float]:
-    """Return by how many standard errors, and by how much, the most different types differ."""
+) -> tuple[FloatArray, FloatArray] | None:
+    """Return medians of the rings by type and their standard errors; None for too few lenses."""
     chosen = chosen & np.isfinite(rings).all(axis=1)
     groups = [rings[chosen & (types == t)] for t in range(number)]
     if min(len(group) for group in groups) < 5:
-        return 0.0, 0.0
+        return None
     medians = np.array([np.median(group, axis=0) for group in groups])
     # Standard error of a median.
     errors = np.array(
@@ -189,7 +193,17 @@ def _separation(
             for group in groups
         ]
     )
-    errors = np.maximum(errors, 1e-5)
+    return medians, np.maximum(errors, 1e-5)
+
+
+def _separation(
+    rings: FloatArray, types: IntArray, chosen: npt.NDArray[np.bool_], number: int
+) -> tuple[float, float]:
+    """Return by how many standard errors, and by how much, the most different types differ."""
+    compared = _compare_rings(rings, types, chosen, number)
+    if compared is None:
+        return 0.0, 0.0
+    medians, errors = compared
     sigmas, difference = 0.0, 0.0
     for a, b in itertools.combinations(range(number), 2):
         delta = np.abs(medians[a] - medians[b])
@@ -198,6 +212,48 @@ def _separation(
         if delta[ring] > _LEAST_DIFFERENCE and ratio[ring] > sigmas:
             sigmas, difference = float(ratio[ring]), float(delta[ring])
     return sigmas, difference
+
+
+def match_types(image: Float32Array, grid: MicroLensGrid) -> tuple[int, ...] | None:
+    """Return as which type, by the grid's overlap discs, the lenses of each type look.
+
+    (0, 1, 2) if all is well. None if the image does not tell: types that are alike, too few
+    lenses, or a grid that is a list or has no discs.
+    """
+    n = grid.n_types
+    if n == 1 or grid.lattice is None or grid.discs is None:
+        return None
+    profiles = measure_profiles(image, grid, np.ones(len(grid), np.bool_))
+    rings = _coarse_rings(profiles, grid.pitch_px)
+    compared = _compare_rings(rings, grid.lens_types, profiles.usable, n)
+    if compared is None:
+        return None
+    seen, errors = compared
+    radius, _, count = profiles.mean(profiles.usable)
+    expected = np.concatenate(
+        [
+            _coarse_rings(
+                Profiles(
+                    profiles.step_px,
+                    compute_blurred_overlap(grid.discs.main_px, micro, radius)[None] * count,
+                    count[None],
+                    (radius * count)[None],
+                    np.ones(1, np.bool_),
+                ),
+                grid.pitch_px,
+            )
+            for micro in grid.discs.micro_px
+        ]
+    )
+    # What all types have in common, vignetting that the discs do not know, says nothing.
+    seen, expected = seen - seen.mean(axis=0), expected - expected.mean(axis=0)
+    variance = errors**2 + _MATCH_FLOOR**2
+    misfit = {
+        order: float(np.sum((seen - expected[list(order)]) ** 2 / variance))
+        for order in itertools.permutations(range(n))
+    }
+    best, second = sorted(misfit, key=misfit.__getitem__)[:2]
+    return best if misfit[second] > 4.0 * misfit[best] + _MATCH_CLEAR else None
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,9 @@ class DepthEngine:
     options : MetricOptions or None
     bayer : str or None
         The color mosaic of arrays given to `run`, and that frames were interpolated from.
+    full_scale : int or None
+        What stands for white in 16-bit arrays given to `run`, 4095 for instance; None: that of
+        the brightest of them so far, as 10, 12, 14 or 16 bits.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class DepthEngine:
         options: MetricOptions | None = None,
         *,
         bayer: str | None = None,
+        full_scale: int | None = None,
     ) -> None:
         self.camera = camera
         self.options = options or MetricOptions()
@@ -110,7 +114,10 @@ class DepthEngine:
         self._bayer = bayer
         self._lock = threading.RLock()
         self._far_mm = math.inf
-        self._full_scale = 0
+        if full_scale is not None and not 0 < full_scale < 1 << 16:
+            raise InputError(f"full_scale is {full_scale}, needs 1 to 65535")
+        self._full_scale = full_scale
+        self._brightest = 0
         self._workspace = space = Workspace()
         scale = self.options.scale * compute_plane_factor(camera, self.options.plane)
         depth_range = None
@@ -194,13 +201,13 @@ class DepthEngine:
                 self.restore_range(None)
 
     def _make_frame(self, stored: npt.NDArray[np.generic]) -> Frame:
-        """Return a frame; its full scale is that of the brightest so far."""
         full_scale = None
         if stored.dtype == np.uint16:
-            brightest = int(stored.max(initial=0))
-            with self._lock:
-                self._full_scale = max(self._full_scale, find_full_scale(brightest, 16))
-                full_scale = self._full_scale
+            full_scale = self._full_scale
+            if full_scale is None:
+                with self._lock:
+                    self._brightest = max(self._brightest, int(stored.max(initial=0)))
+                    full_scale = find_full_scale(self._brightest, 16)
         return make_frame(stored, "frame", "frame", self._bayer, full_scale)
 
     def run(self, frame: Frame | npt.NDArray[np.generic]) -> MetricFrame:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _GRID = "grid.json"
 _FRAMES_FOR_GRID = 20
+_FRAMES_FOR_CHECK = 3
 FRAMES_FOR_RANGE = 5
 NO_DEPTH = "hardly any virtual depth: too little texture, or the grid or the range is not its own"
 LEAST_KNOWN = 0.01
@@ -326,20 +327,14 @@ def make_engine(
             f"{usable.frames.source(seen_without[0])}: neighboring pixels differ as those of a "
             "color mosaic do: is --bayer (rggb, grbg, gbrg or bggr) missing?"
         )
+    if sources["grid"] is not None:
+        check_shown(usable, grid, f"{sources['grid']}: not the grid of these raws", listener)
+    elif white is not None:
+        check_shown(usable, grid, f"{white.source}: not the white image of these raws", listener)
     usable.grid = grid
     with listener.status("looking at some of the raws"):
         chosen = usable.choose(FRAMES_FOR_RANGE)
     if not chosen:
-        if seen_without and sources["grid"] is not None:
-            raise DataError(
-                f"{sources['grid']}: micro images {grid.pitch_px:.2f} px apart, and none of "
-                f"{len(usable)} raws shows them: is it the grid of another camera?"
-            )
-        if seen_without and white is not None:
-            raise DataError(
-                f"{white.source}: micro images {grid.pitch_px:.2f} px apart, and none of "
-                f"{len(usable)} raws shows them: is it the white image of another camera?"
-            )
         return None
     if vignetting is None and grid.discs is None:
         vignetting = average_vignetting(usable, chosen, grid)
@@ -363,6 +358,23 @@ def make_engine(
         "notes": notes,
     }
     return engine
+
+
+def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener: Listener) -> None:
+    """Raise DataError, `wrong` and why, if none of some frames shows the grid and its types."""
+    from lifcal.imaging.grid_check import check_grid, check_lens_types
+
+    problems: list[DataError] = []
+    with listener.status("looking at some of the raws"):
+        chosen = usable.choose(_FRAMES_FOR_CHECK)
+        for index in chosen:
+            try:
+                check_grid(usable[index], grid)
+                check_lens_types(usable[index], grid)
+            except DataError as error:
+                problems.append(error)
+    if problems and len(problems) == len(chosen):
+        raise DataError(f"{wrong}: {problems[0]}")
 
 
 def average_vignetting(

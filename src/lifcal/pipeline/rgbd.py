@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +31,7 @@ from lifcal.pipeline.focusing import (
     NO_DEPTH,
     UsableFrames,
     average_vignetting,
+    check_shown,
     check_white,
     compute_checksum,
     read_white,
@@ -44,12 +46,13 @@ if TYPE_CHECKING:
     from lifcal.imaging.frames import Frame, Frames
     from lifcal.metric import DepthEngine, DepthMap, MetricFrame, MetricOptions
 
-_FRAMES_FOR_CHECK = 3
+_FRAMES_FOR_FARTHEST = 3
 _CONFIRMED_BY = (1, 2, 4)
 """How many frames before and after are asked whether they see the same, when frames are fused."""
 _MOST_APART_S = 0.02
 """Between the time stamps of a frame and its pose: what the TUM tools allow."""
 _PREVIEW_SHARE = 0.01
+_VIDEO_FPS = 30
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,8 @@ class RgbdOptions:
         Whether to write a cloud for each frame.
     timestamps : sequence of float or None
         Of all frames, in seconds; None numbers them from 0.
-    fps : int
-        For camera.yaml.
+    fps : int or None
+        For camera.yaml; None: as the timestamps tell, or 30 without them.
     poses : Path or None
         TUM trajectory: with it the clouds are fused into one.
     voxel_mm : float or None
@@ -77,13 +80,13 @@ class RgbdOptions:
     crop: tuple[int, int, int, int] | None = None
     clouds: bool = True
     timestamps: Sequence[float] | None = None
-    fps: int = 30
+    fps: int | None = None
     poses: Path | None = None
     voxel_mm: float | None = None
     mesh: bool = False
 
     def __post_init__(self) -> None:
-        if self.fps < 1:
+        if self.fps is not None and self.fps < 1:
             raise InputError(f"fps is {self.fps}, needs at least 1")
         if self.mesh and self.poses is None:
             raise InputError("a mesh needs the cameras' poses")
@@ -153,7 +156,7 @@ class RgbdRecord(RunRecord):
         return files
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class RgbdRun:
     """What a run came to.
 
@@ -206,83 +209,75 @@ def make_rgbd(
     DataError
         If the folder holds something else, or camera or white image are not those of the frames.
     """
-    with hold_folder(folder):
-        return _make_rgbd(
-            frames, folder, camera_path, white_path, metric, options, listener, indices
-        )
-
-
-def _make_rgbd(
-    frames: Frames,
-    folder: Path,
-    camera_path: Path,
-    white_path: Path | None,
-    metric: MetricOptions,
-    options: RgbdOptions,
-    listener: Listener,
-    indices: Sequence[int] | None,
-) -> RgbdRun:
     from lifcal.imaging.grid_check import check_grid
-    from lifcal.metric import DepthEngine
 
-    camera = _read_camera(camera_path, frames)
-    poses = None if options.poses is None else _read_poses(options.poses)
-    if poses is not None and options.timestamps is None and len(poses) > len(frames):
-        listener.note(
-            f"{options.poses}: {len(poses)} poses for {len(frames)} raws, whose times are 0 to "
-            f"{len(frames) - 1}: if these are a part of a recording, give all of it and --frames"
-        )
+    times = _list_times(frames, options)
+    poses = None if options.poses is None else _read_poses(options, frames, listener)
+    with hold_folder(folder):
+        camera = _read_camera(camera_path, frames)
+        indices = range(len(frames)) if indices is None else indices
+        usable = UsableFrames(frames.select(indices), check_grid)
+        settings = _describe_settings(usable.frames, metric, options, camera_path, white_path)
+        record = RgbdRecord.open(folder, settings)
+        others = record.set_times(dict(zip(make_file_names(frames.names), times, strict=True)))
+        if others:
+            listener.note(
+                f"{folder}: {others} frames of a run before are not among these raws and keep "
+                "their timestamps"
+            )
+        run = RgbdRun(record, usable)
+        engine = _make_engine(run, camera, camera_path, white_path, metric, listener)
+        if engine is None or not _begin(record, engine, usable, options, listener):
+            for _, problem in sorted(usable.problems.items()):
+                listener.problem(str(problem))
+            record.finish(usable)
+            return run
+        try:
+            _run_frames(engine, run, options, [times[i] for i in indices], listener)
+        except BaseException:
+            # What is done stays usable: an interruption or a full disk ends here.
+            with suppress(DataError):
+                _write_common(record, engine, options)
+            raise
+        record.finish(usable)
+        if run.done:
+            _write_common(record, engine, options)
+            if poses is not None:
+                _fuse(record, poses, options, listener)
+        return run
+
+
+# Before the first frame
+
+
+def _list_times(frames: Frames, options: RgbdOptions) -> list[float]:
+    """Return the timestamp of each frame."""
+    if options.timestamps is None:
+        return [float(index) for index in range(len(frames))]
+    if len(options.timestamps) != len(frames):
+        raise DataError(f"{len(options.timestamps)} timestamps for {len(frames)} frames")
+    return [float(time) for time in options.timestamps]
+
+
+def _read_poses(
+    options: RgbdOptions, frames: Frames, listener: Listener
+) -> dict[float, RigidTransform]:
+    """Return the poses to fuse frames with, by their times."""
+    from lifcal.geometry import read_tum
+
+    assert options.poses is not None
     if options.mesh:
         from lifcal.metric.mesh import import_open3d
 
         import_open3d()
-    indices = range(len(frames)) if indices is None else indices
-    if options.timestamps is not None and len(options.timestamps) != len(frames):
-        raise DataError(f"{len(options.timestamps)} timestamps for {len(frames)} frames")
-    times = [
-        float(index if options.timestamps is None else options.timestamps[index])
-        for index in range(len(frames))
-    ]
-    chosen = frames.select(indices)
-    settings = _describe_settings(chosen, metric, options, camera_path, white_path)
-    record = RgbdRecord.open(folder, settings)
-    others = record.set_times(dict(zip(make_file_names(frames.names), times, strict=True)))
-    if others:
+    trajectory = read_tum(options.poses)
+    poses = dict(zip(trajectory.timestamps.tolist(), trajectory.world_from_cam, strict=True))
+    if options.timestamps is None and len(poses) > len(frames):
         listener.note(
-            f"{folder}: {others} frames of a run before are not among these raws and keep their "
-            "timestamps"
+            f"{options.poses}: {len(poses)} poses for {len(frames)} raws, whose times are 0 to "
+            f"{len(frames) - 1}: if these are a part of a recording, give all of it and --frames"
         )
-    usable = UsableFrames(chosen, check_grid)
-    white = read_white(white_path, frames.image_size, frames.bayer)
-    if white is not None:
-        check_white(white, camera.grid, listener)
-        check_grid(white, camera.grid)
-        usable.white_checksum = compute_checksum(white)
-    _check_camera(usable, camera_path, camera, listener)
-    usable.grid = camera.grid
-    vignetting = _make_vignetting(white, usable, camera, record)
-    if vignetting is None and camera.grid.discs is None:  # no frame can be used
-        return _give_up(record, usable, listener)
-    engine = DepthEngine(camera, vignetting, metric, bayer=frames.bayer)
-    _check_crop(options.crop, engine.intrinsics)
-    if not _begin(record, engine, usable, options, camera, listener):
-        return _give_up(record, usable, listener)
-    run = RgbdRun(record, usable)
-    try:
-        kept = _run_frames(
-            engine, usable, record, options, [times[i] for i in indices], run.done, listener
-        )
-    except BaseException:
-        # What is done stays usable: an interruption or a full disk ends here.
-        with suppress(DataError):
-            _write_common(record, engine, options)
-        raise
-    record.finish(usable)
-    if run.done:
-        _write_common(record, engine, options)
-        if poses is not None:
-            _fuse(record, poses, options, listener)
-    return RgbdRun(record, usable, run.done, kept)
+    return poses
 
 
 def _read_camera(path: Path, frames: Frames) -> PlenopticCamera:
@@ -327,22 +322,35 @@ def _describe_settings(
     }
 
 
-def _check_camera(
-    usable: UsableFrames, path: Path, camera: PlenopticCamera, listener: Listener
-) -> None:
-    """Raise DataError if none of the frames shows the camera's grid: one line for all."""
-    from lifcal.imaging.grid_check import check_grid
+def _make_engine(
+    run: RgbdRun,
+    camera: PlenopticCamera,
+    camera_path: Path,
+    white_path: Path | None,
+    metric: MetricOptions,
+    listener: Listener,
+) -> DepthEngine | None:
+    """Return what does the work, once the camera is known to be that of the frames.
 
-    problems: list[DataError] = []
-    with listener.status("looking at some of the raws"):
-        chosen = usable.choose(_FRAMES_FOR_CHECK)
-        for index in chosen:
-            try:
-                check_grid(usable[index], camera.grid)
-            except DataError as error:
-                problems.append(error)
-    if problems and len(problems) == len(chosen):
-        raise DataError(f"{path}: not the camera of these raws: {problems[0]}")
+    None if no frame can be used.
+    """
+    from lifcal.imaging.grid_check import check_grid, check_lens_types
+    from lifcal.metric import DepthEngine
+
+    usable, grid = run.usable, camera.grid
+    bayer = usable.frames.bayer
+    white = read_white(white_path, usable.frames.image_size, bayer)
+    if white is not None:
+        check_white(white, grid, listener)
+        check_grid(white, grid)
+        check_lens_types(white, grid)
+        usable.white_checksum = compute_checksum(white)
+    check_shown(usable, grid, f"{camera_path}: not the camera of these raws", listener)
+    usable.grid = grid
+    vignetting = _make_vignetting(white, usable, camera, run.record)
+    if vignetting is None and grid.discs is None:
+        return None
+    return DepthEngine(camera, vignetting, metric, bayer=bayer)
 
 
 def _make_vignetting(
@@ -380,7 +388,6 @@ def _begin(
     engine: DepthEngine,
     usable: UsableFrames,
     options: RgbdOptions,
-    camera: PlenopticCamera,
     listener: Listener,
 ) -> bool:
     """Fix what all frames have in common: the range and the unit; False if no frame is usable."""
@@ -391,6 +398,7 @@ def _begin(
         largest_depth_mm,
     )
 
+    _check_crop(options.crop, engine.intrinsics)
     if record.content["depth_range"] is not None:
         low, high = record.content["depth_range"]
         engine.restore_range((float(low), float(high)))
@@ -408,9 +416,9 @@ def _begin(
     factor = choose_depth_factor(far_mm)
     engine.limit_far(largest_depth_mm(factor))
     notes = list(record.content["notes"])
-    if camera.scale_source is None:
+    if engine.camera.scale_source is None:
         notes.append("the camera has no scale: depths are not in millimetres")
-    if camera.grid.focal_planes is None:
+    if engine.camera.grid.focal_planes is None:
         notes.append("the camera's grid has no focal planes: what defocus shifts is not corrected")
     if factor != DEPTH_FACTORS[0]:
         notes.append(
@@ -437,18 +445,11 @@ def _find_farthest(engine: DepthEngine, usable: UsableFrames) -> float:
     import numpy as np
 
     found = []
-    for index in usable.choose(_FRAMES_FOR_CHECK):
+    for index in usable.choose(_FRAMES_FOR_FARTHEST):
         frame = engine.run(usable[index])
         if frame.known.any():
             found.append(float(np.quantile(frame.depth_mm[frame.known], 0.999)))
     return 1.5 * max(found, default=math.inf)
-
-
-def _give_up(record: RgbdRecord, usable: UsableFrames, listener: Listener) -> RgbdRun:
-    for _, problem in sorted(usable.problems.items()):
-        listener.problem(str(problem))
-    record.finish(usable)
-    return RgbdRun(record, usable)
 
 
 # Frame by frame
@@ -456,15 +457,13 @@ def _give_up(record: RgbdRecord, usable: UsableFrames, listener: Listener) -> Rg
 
 def _run_frames(
     engine: DepthEngine,
-    usable: UsableFrames,
-    record: RgbdRecord,
+    run: RgbdRun,
     options: RgbdOptions,
     times: Sequence[float],
-    done: list[str],
     listener: Listener,
-) -> int:
-    """Do the frames that are not done, add the names of all that are; return how many were."""
-    kept = 0
+) -> None:
+    """Do the frames that are not done, and note in the run which are."""
+    usable, record = run.usable, run.record
     names = make_file_names(usable.frames.names)
     with (
         listener.steps("compiling (first time only)", len(usable)) as step,
@@ -473,18 +472,17 @@ def _run_frames(
         for index, name in enumerate(names):
             frame = usable.read(index)
             if frame is not None and record.has(name, compute_checksum(frame)):
-                kept += 1
-                done.append(name)
+                run.kept += 1
+                run.done.append(name)
             elif frame is not None:
                 found = _make_frame(engine, usable, index, frame)
                 if found is not None:
                     part = found if options.crop is None else found.crop(*options.crop)
                     behind(_write_frame, record, name, frame, part, times[index])
-                    done.append(name)
+                    run.done.append(name)
             if index in usable.problems:
                 listener.problem(str(usable.problems[index]))
             step("depth")
-    return kept
 
 
 def make_file_names(names: Sequence[str]) -> list[str]:
@@ -566,7 +564,18 @@ def _write_common(record: RgbdRecord, engine: DepthEngine, options: RgbdOptions)
     # sigma_z = z^2 sigma_u / beta, and of a stereo pair z^2 / (b f) for a pixel
     sigma_u = _median_of(record, "median_sigma_u")
     baseline_m = engine.camera.array.beta_mm / (k.fx * sigma_u) / 1000.0
-    write_orbslam(record.folder / "camera.yaml", k, factor, fps=options.fps, baseline_m=baseline_m)
+    fps = options.fps
+    if fps is None:
+        fps = _VIDEO_FPS if options.timestamps is None else _count_fps([time for time, _ in frames])
+    write_orbslam(record.folder / "camera.yaml", k, factor, fps=fps, baseline_m=baseline_m)
+
+
+def _count_fps(times: Sequence[float]) -> int:
+    """Return frames a second, a whole number and at least 1."""
+    from statistics import median
+
+    steps = [later - time for time, later in pairwise(times)]
+    return max(round(1.0 / median(steps)), 1) if steps else 1
 
 
 def _median_of(record: RgbdRecord, key: str) -> float:
@@ -574,13 +583,6 @@ def _median_of(record: RgbdRecord, key: str) -> float:
 
     entries = record.content["frames"].values()
     return float(median([entry[key] for entry in entries if entry[key] is not None] or [1.0]))
-
-
-def _read_poses(path: Path) -> dict[float, RigidTransform]:
-    from lifcal.geometry import read_tum
-
-    trajectory = read_tum(path)
-    return dict(zip(trajectory.timestamps.tolist(), trajectory.world_from_cam, strict=True))
 
 
 def _fuse(
