@@ -23,7 +23,8 @@ import numpy as np
 
 from benchmarks.calibrate import Case
 from benchmarks.figures import Figure
-from benchmarks.virtual_truth import list_marker_lines, measure_straight_edges, raw_noise
+from benchmarks.straight_lines import Chart, LineShape, make_chart, measure_lines
+from benchmarks.virtual_truth import raw_noise
 from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from lifcal.camera import (
     BrownDistortion,
@@ -43,6 +44,7 @@ from lifcal.simulate import (
     PackedScene,
     PinholeView,
     Renderer,
+    Scene,
     SimulatedFrame,
     Simulation,
     SimulationOptions,
@@ -80,7 +82,8 @@ def run() -> list[Figure]:
             *lens_types(recordings[0], found),
             *noise_free_types(),
             *flatness(found),
-            *edges(recordings[0], found),
+            *straight_lines(found),
+            *alignment(recordings[0], found),
             *speed(recordings[0], found),
             *sequence(data),
         ]
@@ -109,33 +112,35 @@ def calibrate_other(data: Path) -> PlenopticCamera:
 
 
 class Recording:
-    """Some frames of a scene, with their truth; another distortion than the camera's if given."""
+    """Some frames of a scene, with their truth; with another distortion or scene if given."""
 
     def __init__(
         self,
-        scene: str,
+        name: str,
         seed: int,
         frames: Sequence[int] = FRAMES,
         distortion: Distortion | None = None,
+        scene: Scene | None = None,
     ) -> None:
-        self.name = f"{scene}-{seed}"
+        self.name = f"{name}-{seed}"
         self.simulation = Simulation(
-            SimulationOptions(camera=CAMERA, scene=scene, frames=N_FRAMES, seed=seed)
+            SimulationOptions(camera=CAMERA, scene=name, frames=N_FRAMES, seed=seed)
         )
         self.camera = self.simulation.optics.camera
         self.frames: list[SimulatedFrame]
-        if distortion is None:
+        if distortion is None and scene is None:
             self.vignetting = vignetting_from_white(self.simulation.render_white())
             self.frames = [self.simulation.render_frame(index) for index in frames]
         else:
-            self.camera = replace(self.camera, distortion=distortion)
+            self.camera = replace(self.camera, distortion=distortion or self.camera.distortion)
             optics = replace(self.simulation.optics, camera=self.camera)
             self.vignetting = vignetting_from_white(Renderer(optics, 64).render_white(0))
-            self.frames = [self._render(optics, index) for index in frames]
+            packed = PackedScene(scene or self.simulation.scene)
+            self.frames = [self._render(optics, packed, index) for index in frames]
 
-    def _render(self, optics: Optics, index: int) -> SimulatedFrame:
+    def _render(self, optics: Optics, scene: PackedScene, index: int) -> SimulatedFrame:
         simulation = self.simulation
-        renderer, scene = Renderer(optics, 16), PackedScene(simulation.scene)
+        renderer = Renderer(optics, 16)
         pose = simulation.trajectory.world_from_cam[index]
         light = renderer.render_raw(scene, pose.inverse(), index)
         light /= optics.apertures.compute_illumination(0.0, optics.focal_planes_v).max()
@@ -511,105 +516,62 @@ def measure_plane(found: MetricFrame) -> PlaneShape:
     )
 
 
-# Straight edges, and whether image and depth are aligned
+# Straight lines, and whether image and depth are aligned
 
 
-def edges(recording: Recording, found: PlenopticCamera) -> list[Figure]:
-    """Return how straight edges are, for the camera as it is and for one that bends lines much."""
+def straight_lines(found: PlenopticCamera) -> list[Figure]:
+    """Return how straight lines across the image are; print it with the distortion left in too."""
+    chart = make_chart(Simulation(SimulationOptions(CAMERA, "wall", frames=1)).scene)
+    usual = Recording("wall", 1, (0, 12), scene=chart.scene)
+    bent = Recording("wall", 1, (0,), distortion=STRONG, scene=chart.scene)
+    return [
+        *_lines(usual, found, chart, "calibrated camera"),
+        *_lines(bent, bent.camera, chart, "strong distortion, true camera"),
+    ]
+
+
+def _lines(recording: Recording, camera: PlenopticCamera, chart: Chart, name: str) -> list[Figure]:
+    shapes: dict[str, list[LineShape]] = {}
+    for what, used, recorded in (
+        ("left in", replace(camera, distortion=NoDistortion(), covariance=None), recording.camera),
+        ("corrected", camera, replace(recording.camera, distortion=NoDistortion())),
+    ):
+        engine = recording.engine(used)
+        shapes[what] = found = []
+        for frame in recording.frames:
+            cam_from_world = frame.world_from_cam.inverse()
+            result = engine.run(frame.raw)
+            found += measure_lines(result, engine.options.scale, chart, recorded, cam_from_world)
+        print(
+            f"{len(found)} straight lines of {np.median([s.length_px for s in found]):.0f} px, "
+            f"{name}, distortion {what}: {_rms([s.bend_px for s in found]):.3f} px rms off a line, "
+            f"at most {max(s.bend_px for s in found):.2f} px; depth along them "
+            f"{_rms([s.depth_bend for s in found]):.2f} %, at most "
+            f"{max(s.depth_bend for s in found):.2f} %"
+        )
+    bends, depth_bends = zip(*((s.bend_px, s.depth_bend) for s in shapes["corrected"]), strict=True)
+    return [
+        Figure(f"straight lines, {name}, rms", _rms(bends), "px", "lower", 0.3),
+        Figure(f"straight lines, {name}, largest", max(bends), "px", "lower", 0.3),
+        Figure(f"straight lines, {name}, depth, largest", max(depth_bends), "%", "lower", 1.0),
+    ]
+
+
+def alignment(recording: Recording, found: PlenopticCamera) -> list[Figure]:
+    """Return how far depth is from the image, by its edges."""
     bent = Recording("desk", 1, FRAMES[:1], STRONG)
-    return [
-        *_edges(recording, found, "calibrated camera"),
-        *_edges(bent, bent.camera, "strong distortion, true camera"),
-    ]
-
-
-def _edges(recording: Recording, camera: PlenopticCamera, name: str) -> list[Figure]:
-    true = replace(recording.camera, distortion=NoDistortion())
-    lines = list_marker_lines(recording.simulation.scene)
-    engine = recording.engine(camera, MetricOptions(edge_px=0, least_patch_px=0))
-    bends, offs, depth_bends, shifts, recorded = [], [], [], [], []
-    for frame in recording.frames:
-        result = engine.run(frame.raw)
-        cam_from_world = frame.world_from_cam.inverse()
-        image = np.asarray(255.0 * result.image, np.float32)
-        for edge in measure_straight_edges(
-            image, engine.options.scale, lines, true, frame.view, cam_from_world
-        ):
-            bends.append(edge.bend_px)
-            offs.append(edge.off_true_px)
-        depth_bends += _depth_bends(result, lines, frame)
-        shifts.append(measure_depth_edges(result, frame))
-        recorded += _recorded_bends(recording.camera, engine.options.scale, lines, frame)
-    bend, depth_bend = _rms(bends), _rms(depth_bends)
-    shift = float(np.abs(np.mean(shifts, axis=0)).max())
-    print(
-        f"{len(bends)} straight edges, {name}: {bend:.3f} px rms from a line, at most "
-        f"{max(bends):.2f} px, {_rms(offs):.2f} px off the true one; without the correction "
-        f"{_rms(recorded):.2f} px, at most {max(recorded):.2f} px; depth along {len(depth_bends)}: "
-        f"{depth_bend:.2f} % rms; edges of depth off by {shift:.2f} px"
-    )
-    return [
-        Figure(f"straight edges, {name}, rms", bend, "px", "lower", 0.3),
-        Figure(f"straight edges, {name}, largest", max(bends), "px", "lower", 0.3),
-        Figure(f"straight edges, {name}, depth along them", depth_bend, "%", "lower", 1.0),
-        Figure(f"edges of depth off the true ones, {name}", shift, "px", "lower", 0.5),
-    ]
-
-
-def _recorded_bends(
-    camera: PlenopticCamera,
-    scale: float,
-    lines: Sequence[Sequence[FloatArray]],
-    frame: SimulatedFrame,
-) -> list[float]:
-    """Return how far the lines' images are from straight where they were recorded, rms in px."""
-    out = []
-    limit = np.array(camera.image_size) - 2.0 * _BORDER_PX
-    for line in lines:
-        corners = np.concatenate(line)
-        share = np.linspace(0.0, 1.0, 50)[:, None]
-        points = frame.world_from_cam.inverse().apply(
-            (1 - share) * corners[0] + share * corners[-1]
+    figures = []
+    for name, seen, camera in (
+        ("calibrated camera", recording, found),
+        ("strong distortion, true camera", bent, bent.camera),
+    ):
+        engine = seen.engine(camera, MetricOptions(edge_px=0, least_patch_px=0))
+        shifts = [measure_depth_edges(engine.run(frame.raw), frame) for frame in seen.frames]
+        shift = float(np.abs(np.mean(shifts, axis=0)).max())
+        figures.append(
+            Figure(f"edges of depth off the true ones, {name}", shift, "px", "lower", 0.5)
         )
-        ideal = camera.virtual_from_cam(points)[:, :2]
-        px = camera.distortion.distort(ideal, camera.principal_point_px)
-        if not ((px > 2.0 * _BORDER_PX) & (px < limit)).all():
-            continue
-        offsets = (px - px.mean(axis=0)) * scale
-        out.append(float(np.linalg.svd(offsets, compute_uv=False)[1] / np.sqrt(len(px))))
-    return out
-
-
-def _depth_bends(
-    found: MetricFrame, lines: Sequence[Sequence[FloatArray]], frame: SimulatedFrame
-) -> list[float]:
-    """Return the rms departure of depth from a straight line along edges in space, in per cent."""
-    k = found.intrinsics
-    out = []
-    for line in lines:
-        ends = frame.world_from_cam.inverse().apply(np.concatenate(line))
-        if (ends[:, 2] <= 0.0).any():
-            continue
-        px = np.column_stack(
-            [k.fx * ends[:, 0] / ends[:, 2] + k.cx, k.fy * ends[:, 1] / ends[:, 2] + k.cy]
-        )
-        if (px < _BORDER_PX).any() or (px > np.array([k.width, k.height]) - _BORDER_PX).any():
-            continue
-        first, last = px[np.argmin(px @ (px[-1] - px[0]))], px[np.argmax(px @ (px[-1] - px[0]))]
-        count = int(np.linalg.norm(last - first))
-        if count < 60:
-            continue
-        share = np.arange(count) / count
-        at = np.rint(first + share[:, None] * (last - first)).astype(int)
-        inverse = 1.0 / found.depth_mm[at[:, 1], at[:, 0]].astype(np.float64)
-        true = 1.0 / look_up(frame.view, k, frame.view.depth_mm)[at[:, 1], at[:, 0]]
-        good = np.isfinite(inverse)
-        straight = np.polyval(np.polyfit(share, true, 1), share)
-        if good.sum() < 60 or np.abs(true / straight - 1.0).max() > 0.01:  # hidden
-            continue
-        fit = np.polyval(np.polyfit(share[good], inverse[good], 1), share[good])
-        out.append(100.0 * float(np.sqrt(np.mean((inverse[good] / fit - 1.0) ** 2))))
-    return out
+    return figures
 
 
 def measure_depth_edges(found: MetricFrame, frame: SimulatedFrame) -> tuple[float, float]:

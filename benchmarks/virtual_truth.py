@@ -31,7 +31,8 @@ _GROSS = 0.05
 _CLIP_SIGMAS = 5.0
 _MATCH_PX = 2.0
 _RATIO = 0.8
-_PROFILE_PX = 3.0
+PROFILE_PX = 3.0
+"""How far across an edge brightness is looked at, to either side."""
 _LEAST_CONTRAST = 30.0
 
 
@@ -494,7 +495,7 @@ def measure_straight_edges(
         Points that a line must have.
     """
     found = []
-    across = np.arange(-_PROFILE_PX, _PROFILE_PX + 0.01, 0.25)
+    across = np.arange(-PROFILE_PX, PROFILE_PX + 0.01, 0.25)
     for line in lines:
         ends = [_project_to_view(view, cam_from_world.apply(edge)) for edge in line]
         start = ends[0][0]
@@ -504,10 +505,10 @@ def measure_straight_edges(
         for edge_view, edge_world in zip(ends, line, strict=True):
             length = float(np.linalg.norm(edge_view[1] - edge_view[0]))
             depth = cam_from_world.apply(edge_world)[:, 2]
-            count = int(length - 2.0 * (_PROFILE_PX + 1.0))
+            count = int(length - 2.0 * (PROFILE_PX + 1.0))
             if count < 5:
                 continue
-            share = (_PROFILE_PX + 1.0 + np.arange(count)) / length
+            share = (PROFILE_PX + 1.0 + np.arange(count)) / length
             middles = edge_view[0] + share[:, None] * (edge_view[1] - edge_view[0])
             # perspective: 1 / z is linear along the image of a line
             true_depth = 1.0 / ((1.0 - share) / depth[0] + share / depth[1])
@@ -516,7 +517,7 @@ def measure_straight_edges(
             places = middles[:, None, :] + across[None, :, None] * normal
             at = _places_in_map(camera, view, places.reshape(-1, 2), scale).astype(np.float32)
             values = cv2.remap(image, at[:, 0], at[:, 1], cv2.INTER_CUBIC).reshape(count, -1)
-            crossing = _half_crossing(np.asarray(values, np.float32), across)
+            crossing = find_half_crossings(np.asarray(values, np.float32), across)
             good = np.isfinite(crossing)
             off.append(crossing[good] + (middles[good] - start) @ normal)
             place.append((middles[good] - start) @ along)
@@ -541,7 +542,7 @@ def _is_visible(view: PinholeView, points_view_px: FloatArray, depth_mm: FloatAr
     return bool((np.abs(view.depth_mm[rows, cols] / depth_mm - 1.0) < 0.01).all())
 
 
-def _half_crossing(values: Float32Array, across: FloatArray) -> FloatArray:
+def find_half_crossings(values: Float32Array, across: FloatArray) -> FloatArray:
     """Return where each row of values passes half way from its first to its last ones."""
     low, high = values[:, :3].mean(axis=1), values[:, -3:].mean(axis=1)
     share = (values - low[:, None]) / np.where(high == low, 1.0, high - low)[:, None] - 0.5

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks import bundle, calibrate, depth, virtual
 from benchmarks.spots import measure_spots
+from benchmarks.straight_lines import make_chart
 from lifcal.camera import NoDistortion
 from lifcal.imaging import preview
 from lifcal.imaging.files import write_png
@@ -155,26 +156,27 @@ def make_virtual_depth() -> None:
 
 
 def make_straight_lines() -> None:
-    """Image and depth with a strong distortion left in, and corrected."""
-    recording = depth.Recording("desk", 1, (10,), depth.STRONG)
+    """Images and depth with a strong distortion left in, and corrected."""
+    wall = Simulation(SimulationOptions(depth.CAMERA, "wall", frames=1)).scene
+    board = depth.Recording("wall", 1, (0,), depth.STRONG, make_chart(wall).scene)
+    desk = depth.Recording("desk", 1, (10,), depth.STRONG)
     rows = []
-    for name, camera in (
-        ("distortion left in", replace(recording.camera, distortion=NoDistortion())),
-        ("corrected", recording.camera),
+    for name, distortion in (
+        ("distortion left in", NoDistortion()),
+        ("corrected", board.camera.distortion),
     ):
-        found = recording.engine(camera).run(recording.frames[0].raw)
-        image = np.asarray(255.0 * np.clip(found.image, 0.0, 1.0), np.uint8)
+        panels = []
+        for recording, title in ((board, name), (desk, "")):
+            camera = replace(recording.camera, distortion=distortion)
+            found = recording.engine(camera).run(recording.frames[0].raw)
+            image = np.asarray(255.0 * np.clip(found.image, 0.0, 1.0), np.uint8)
+            panels.append(preview.panel(preview.fit(image, 420, 420), title))
         low, high = np.nanquantile(found.depth_mm, [0.01, 0.99])
         colors = preview.colorize(found.depth_mm, low, high)
-        bar = preview.color_bar(low, high, "mm", 100, 560)
-        rows.append(
-            [
-                preview.panel(preview.fit(image, 560, 560), name),
-                preview.panel(preview.fit(colors, 560, 560), "depth"),
-                preview.panel(bar, ""),
-            ]
-        )
-    write_png(FOLDER / "straight-lines.png", preview.tile([[*rows[0][:2]], rows[1]]))
+        panels.append(preview.panel(preview.fit(colors, 420, 420), "depth"))
+        rows.append(panels)
+    rows[1].append(preview.panel(preview.color_bar(low, high, "mm", 100, 420), ""))
+    write_png(FOLDER / "straight-lines.png", preview.tile(rows))
 
 
 def make_measurement_bias() -> None:
