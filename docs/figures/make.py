@@ -179,6 +179,26 @@ def make_straight_lines() -> None:
     write_png(FOLDER / "straight-lines.png", preview.tile(rows))
 
 
+def make_raw_to_depth() -> None:
+    """A raw, and image and depth by the camera that was calibrated on another recording."""
+    camera = depth.calibrate_other(Path(os.environ["LIFCAL_BENCHMARK_DATA"]))
+    recording = depth.Recording("desk", 1, (10,))
+    raw = recording.frames[0].raw
+    found = recording.engine(camera).run(raw)
+    low, high = np.nanquantile(found.depth_mm, [0.01, 0.99])
+    pictures = (
+        ("raw, a part of it", display(raw[600:780, 480:660] / np.float32(255.0))),
+        ("image", display(found.image)),
+        ("depth", preview.colorize(found.depth_mm, low, high)),
+    )
+    panels = [
+        preview.panel(preview.fit(image, 420, 420, smooth=False), title)
+        for title, image in pictures
+    ]
+    panels.append(preview.panel(preview.color_bar(low, high, "mm", 90, 420), ""))
+    write_png(FOLDER / "raw-to-depth.png", preview.tile([panels]))
+
+
 def make_measurement_bias() -> None:
     """Of the calibrations that `python -m benchmarks calibrate` left in LIFCAL_BENCHMARK_DATA."""
     import matplotlib.pyplot as plt
@@ -274,4 +294,5 @@ if __name__ == "__main__":
     make_straight_lines()
     make_bundle_speed()
     if "LIFCAL_BENCHMARK_DATA" in os.environ:
+        make_raw_to_depth()
         make_measurement_bias()

@@ -134,12 +134,13 @@ def _parameters(summary: Mapping[str, Any]) -> str:
             )
         elif names is rest:
             cards.append(f'<div class="card"><h3>{title}</h3><p>None was estimated.</p></div>')
-    return (
-        f'<div class="grid">{"".join(cards)}</div><p class="how">σ is one standard '
-        "deviation: from the noise of the observations, from what those of one point have in "
-        "common, and from what is assumed below. Both forms are the same camera; metric depth is "
-        "z = β / (u − α).</p>"
+    *forms, last = cards
+    last += (
+        '<p class="how">σ is one standard deviation: from the noise of the observations, from what '
+        "those of one point have in common, and from what is assumed below. Both forms are the "
+        "same camera; metric depth is z = β / (u − α).</p>"
     )
+    return _grid([f'<div class="stack">{part}</div>' for part in ("".join(forms), last)])
 
 
 def _parameter(summary: Mapping[str, Any], name: str) -> str:
