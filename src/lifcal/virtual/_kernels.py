@@ -678,14 +678,18 @@ def blend_planes(begin, end, planes, counts, around, here, limits, fused):
 
 
 @njit(cache=True, fastmath=FAST)
-def disagreement(image, table, lenses, x, y, rho):
-    """Return the weighted sum of squares over lenses at a virtual point, and its freedom."""
+def find_places(table, lenses, size, x, y, rho, places, counts):
+    """Find where lenses show the virtual point (x, y) at `rho`; return how many do.
+
+    `places` gets the place in the image and the factor from (x, y) - C to it, `counts` the weight
+    by focus and noise.
+    """
     centers, start, items, origin, shape, cell = table
     types, radius, weights, moves = lenses[0], lenses[1], lenses[2], lenses[3]
-    height, width = image.shape
+    height, width = size
     side = math.copysign(1.0, rho)
     reach = radius / abs(rho)
-    s0 = s1 = s2 = q0 = 0.0
+    n = 0
     i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
     j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
     for j in range(j0, j1 + 1):
@@ -695,7 +699,7 @@ def disagreement(image, table, lenses, x, y, rho):
             dx = x - centers[lens, 0]
             dy = y - centers[lens, 1]
             d2 = dx * dx + dy * dy
-            if d2 > reach * reach:
+            if d2 > reach * reach or n == MOST_LENSES:
                 continue
             kind = types[lens]
             focus, bend = focus_terms(lenses, kind, rho)
@@ -704,14 +708,27 @@ def disagreement(image, table, lenses, x, y, rho):
             factor = rho + side * find_move(moves, kind, bend, b) / away
             px = centers[lens, 0] + dx * factor
             py = centers[lens, 1] + dy * factor
-            if not (0.0 <= px < width - 1 and 0.0 <= py < height - 1):
+            if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
                 continue
-            value = sample_linear(image, px, py)
-            w = focus * weights[kind, b]
-            s0 += w
-            s1 += w * value
-            s2 += w * value * value
-            q0 += w * w
+            places[n, 0] = px
+            places[n, 1] = py
+            places[n, 2] = factor
+            counts[n] = focus * weights[kind, b]
+            n += 1
+    return n
+
+
+@njit(cache=True, fastmath=FAST)
+def disagreement(image, table, lenses, x, y, rho, places, counts):
+    """Return the weighted sum of squares over lenses at a virtual point, and its freedom."""
+    s0 = s1 = s2 = q0 = 0.0
+    for k in range(find_places(table, lenses, image.shape, x, y, rho, places, counts)):
+        value = sample_linear(image, places[k, 0], places[k, 1])
+        w = counts[k]
+        s0 += w
+        s1 += w * value
+        s2 += w * value * value
+        q0 += w * w
     if not s0 > 1e-6:
         return 0.0, 0.0
     return max(s2 - s1 * s1 / s0, 0.0), s0 - q0 / s0
@@ -734,6 +751,8 @@ def spread_out(
         values = np.empty(4)
         shares = np.empty(4)
         noises = np.empty(4)
+        places = np.empty((MOST_LENSES, 3))
+        counts = np.empty(MOST_LENSES, np.float32)
         v = min(max((row + 0.5) / ratio - 0.5, 0.0), coarse_rows - 1.0)
         j = min(int(v), max(coarse_rows - 2, 0))
         for col in range(cols):
@@ -760,10 +779,10 @@ def spread_out(
                     for dx in range(-window + (dy + window) % 2, window + 1, 2):
                         at_x = x + dx * fine
                         at_y = y + dy * fine
-                        s, f = disagreement(image, table, lenses, at_x, at_y, low)
+                        s, f = disagreement(image, table, lenses, at_x, at_y, low, places, counts)
                         low_sum += s
                         low_free += f
-                        s, f = disagreement(image, table, lenses, at_x, at_y, high)
+                        s, f = disagreement(image, table, lenses, at_x, at_y, high, places, counts)
                         high_sum += s
                         high_free += f
                 chosen = low
@@ -821,14 +840,10 @@ def synthesise(begin, end, image, table, lenses, rho, step, out, light):
 
     `light` is the sum of the weights; where it is 0, `out` is 0.
     """
-    centers, start, items, origin, shape, cell = table
-    types, radius, weights, moves = lenses[0], lenses[1], lenses[2], lenses[3]
-    height, width = image.shape
-    n_types = weights.shape[0]
     for row in range(begin, end):
         y = (row + 0.5) * step - 0.5
-        focus = np.empty(n_types, np.float32)
-        bend = np.empty(n_types, np.float32)
+        places = np.empty((MOST_LENSES, 3))
+        counts = np.empty(MOST_LENSES, np.float32)
         for col in range(rho.shape[1]):
             x = (col + 0.5) * step - 0.5
             out[row, col] = 0.0
@@ -836,35 +851,12 @@ def synthesise(begin, end, image, table, lenses, rho, step, out, light):
             r = rho[row, col]
             if not abs(r) > 0.0:
                 continue
-            side = math.copysign(1.0, r)
-            size = abs(r)
-            reach = radius / size
-            for kind in range(n_types):
-                focus[kind], bend[kind] = focus_terms(lenses, kind, r)
+            n = find_places(table, lenses, image.shape, x, y, r, places, counts)
             total = np.float32(0.0)
             value = np.float32(0.0)
-            i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
-            j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
-            for j in range(j0, j1 + 1):
-                first, last = row_items(start, j, i0, i1, shape[0])
-                for item in range(first, last):
-                    lens = items[item]
-                    dx = x - centers[lens, 0]
-                    dy = y - centers[lens, 1]
-                    d2 = dx * dx + dy * dy
-                    if d2 > reach * reach:
-                        continue
-                    kind = types[lens]
-                    away = max(math.sqrt(d2), 1e-3)
-                    b = int(away * size * BINS_PER_PX)
-                    factor = r + side * find_move(moves, kind, bend[kind], b) / away
-                    px = centers[lens, 0] + dx * factor
-                    py = centers[lens, 1] + dy * factor
-                    if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
-                        continue
-                    w = focus[kind] * weights[kind, b]
-                    value += w * sample_cubic(image, px, py)
-                    total += w
+            for k in range(n):
+                value += counts[k] * sample_cubic(image, places[k, 0], places[k, 1])
+                total += counts[k]
             light[row, col] = total
             if total > np.float32(1e-6):
                 out[row, col] = value / total
@@ -957,73 +949,46 @@ def add_detail(begin, end, image, table, lenses, rho, step, mean, share, out):
     difference counts for places near by. `share` of it is added; nothing is done where that is 0.
     `mean` is twice as large as `out`: between its pixels, lines will do.
     """
-    centers, start, items, origin, shape, cell = table
-    types, radius, weights, moves = lenses[0], lenses[1], lenses[2], lenses[3]
-    height, width = image.shape
     rows, cols = rho.shape
     right_limit = np.float32(2 * cols - 1)
     lower_limit = np.float32(2 * rows - 1)
-    n_types = weights.shape[0]
     for row in range(begin, end):
         y = (row + 0.5) * step - 0.5
-        focus = np.empty(n_types, np.float32)
-        bend = np.empty(n_types, np.float32)
+        places = np.empty((MOST_LENSES, 3))
+        counts = np.empty(MOST_LENSES, np.float32)
         for col in range(cols):
             r = rho[row, col]
             if not (share[row, col] > 0.0 and abs(r) > 0.0):
                 continue
             x = (col + 0.5) * step - 0.5
-            side = math.copysign(1.0, r)
-            size = abs(r)
-            reach = radius / size
-            for kind in range(n_types):
-                focus[kind], bend[kind] = focus_terms(lenses, kind, r)
+            n = find_places(table, lenses, image.shape, x, y, r, places, counts)
             value = np.float32(0.0)
             total = np.float32(0.0)
-            i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
-            j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
-            for j in range(j0, j1 + 1):
-                first, last = row_items(start, j, i0, i1, shape[0])
-                for item in range(first, last):
-                    lens = items[item]
-                    dx = x - centers[lens, 0]
-                    dy = y - centers[lens, 1]
-                    d2 = dx * dx + dy * dy
-                    if d2 > reach * reach:
-                        continue
-                    kind = types[lens]
-                    away = max(math.sqrt(d2), 1e-3)
-                    b = int(away * size * BINS_PER_PX)
-                    factor = r + side * find_move(moves, kind, bend[kind], b) / away
-                    px = centers[lens, 0] + dx * factor
-                    py = centers[lens, 1] + dy * factor
-                    if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
-                        continue
-                    left = np.uint32(px)
-                    top = np.uint32(py)
-                    fx = np.float32(px - left)
-                    fy = np.float32(py - top)
-                    pixel = np.float32(2.0 / (factor * step))
-                    x0 = np.float32(2 * col + 0.5) - fx * pixel
-                    y0 = np.float32(2 * row + 0.5) - fy * pixel
-                    x1 = x0 + pixel
-                    y1 = y0 + pixel
-                    if not (
-                        min(x0, x1) >= 0.0
-                        and min(y0, y1) >= 0.0
-                        and max(x0, x1) < right_limit
-                        and max(y0, y1) < lower_limit
-                    ):
-                        continue
-                    w = focus[kind] * weights[kind, b]
-                    a0, a1 = near_weights(fx)
-                    b0, b1 = near_weights(fy)
-                    upper = a0 * (image[top, left] - sample_linear(mean, x0, y0))
-                    upper += a1 * (image[top, left + ONE] - sample_linear(mean, x1, y0))
-                    lower = a0 * (image[top + ONE, left] - sample_linear(mean, x0, y1))
-                    lower += a1 * (image[top + ONE, left + ONE] - sample_linear(mean, x1, y1))
-                    value += w * (b0 * upper + b1 * lower)
-                    total += w * (a0 + a1) * (b0 + b1)
+            for k in range(n):
+                left = np.uint32(places[k, 0])
+                top = np.uint32(places[k, 1])
+                fx = np.float32(places[k, 0] - left)
+                fy = np.float32(places[k, 1] - top)
+                pixel = np.float32(2.0 / (places[k, 2] * step))
+                x0 = np.float32(2 * col + 0.5) - fx * pixel
+                y0 = np.float32(2 * row + 0.5) - fy * pixel
+                x1 = x0 + pixel
+                y1 = y0 + pixel
+                if not (
+                    min(x0, x1) >= 0.0
+                    and min(y0, y1) >= 0.0
+                    and max(x0, x1) < right_limit
+                    and max(y0, y1) < lower_limit
+                ):
+                    continue
+                a0, a1 = near_weights(fx)
+                b0, b1 = near_weights(fy)
+                upper = a0 * (image[top, left] - sample_linear(mean, x0, y0))
+                upper += a1 * (image[top, left + ONE] - sample_linear(mean, x1, y0))
+                lower = a0 * (image[top + ONE, left] - sample_linear(mean, x0, y1))
+                lower += a1 * (image[top + ONE, left + ONE] - sample_linear(mean, x1, y1))
+                value += counts[k] * (b0 * upper + b1 * lower)
+                total += counts[k] * (a0 + a1) * (b0 + b1)
             if total > np.float32(1e-6):
                 out[row, col] += share[row, col] * value / total
 
