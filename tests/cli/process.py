@@ -38,6 +38,7 @@ def limit_file_size():
 def hear_interrupts():
     """As in a terminal: jobs that a shell started in the background do not hear Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def interrupt(path, *arguments, by=signal.SIGINT):

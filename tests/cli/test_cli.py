@@ -96,7 +96,7 @@ def test_the_same_command_again_is_quick_and_changes_nothing(recording):
     assert {path: path.stat().st_mtime_ns for path in (recording / "raw").iterdir()} == before
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupt_exits_with_130_and_leaves_whole_files(tmp_path, by):
     folder = tmp_path / "out"
     command = [*SIMULATE[:-1], 64, "--frames", 500, "-o", folder]

@@ -74,7 +74,7 @@ def times(out):
     }
 
 
-def test_files(results):
+def test_files(recording, results):
     content = json.loads((results / "depth.json").read_text())
     assert list(content["frames"]) == ["0", "1", "2"]
     assert content["failed"] == {}
@@ -96,7 +96,10 @@ def test_files(results):
     found = check_settings(results / "camera.yaml")
     assert found["RGBD.DepthMapFactor"] == content["depth_factor"]
     assert found["Camera1.fx"] == pytest.approx(content["intrinsics"]["fx"])
-    assert 0.003 < found["Stereo.b"] < 0.3
+    sigma_u = np.median([entry["median_sigma_u"] for entry in content["frames"].values()])
+    # a pixel of its disparity is the sigma of depth: z^2 / (b fx) = z^2 sigma_u / beta
+    beta_m = recording[2].array.beta_mm / 1000.0
+    assert found["Stereo.b"] * found["Camera1.fx"] * sigma_u == pytest.approx(beta_m, rel=1e-6)
 
 
 def read_depth(out, name):
@@ -271,6 +274,58 @@ def test_a_wrong_camera_is_one_line(recording, here, tmp_path):
     assert not out.exists()
 
 
+def test_a_wrong_camera_for_the_white_image_is_one_line(recording, here, tmp_path):
+    folder, _, camera = recording
+    for factor, why in (
+        (1.4, "other.json: not the camera of the white image"),
+        (0.5, "white.png: not a white image of this grid"),  # two lattices in one
+    ):
+        lattice = replace(camera.grid.lattice, basis_px=factor * camera.grid.lattice.basis_px)
+        grid = MicroLensGrid.from_lattice(lattice, camera.image_size)
+        write_camera(tmp_path / "other.json", replace(camera, grid=grid))
+        command = arguments(folder, tmp_path / "out")
+        command[3] = tmp_path / "other.json"
+        assert_one_line_error(here(*command), why)
+
+
+def test_a_lens_that_was_moved_is_said_and_allowed_for(recording, results, here, tmp_path):
+    """By 3 % of the pitch; the principal point is that of the calibration."""
+    folder, frames, camera = recording
+    lattice = camera.grid.lattice
+    grid = MicroLensGrid.from_lattice(
+        replace(lattice, origin_px=lattice.origin_px + np.array([0.0, 0.38])),
+        camera.image_size,
+        focal_planes=camera.grid.focal_planes,
+        discs=camera.grid.discs,
+    )
+    write_camera(tmp_path / "moved.json", replace(camera, grid=grid))
+    done = here(
+        *("depth", folder / "raw", "--camera", tmp_path / "moved.json", "-o", tmp_path / "out")
+    )
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    words = said.split("the micro images are ")[1].split()
+    off, by = float(words[0]), float(said.split("the principal point by ")[1].split()[0])
+    assert off == pytest.approx(0.38, abs=0.03)
+    assert by == pytest.approx(off * 15.893 / 0.376, abs=0.8)
+    content = json.loads((tmp_path / "out" / "depth.json").read_text())
+    good = json.loads((results / "depth.json").read_text())
+    for name, entry in content["frames"].items():
+        assert entry["known_share"] > 0.9 * good["frames"][name]["known_share"]
+    k = PinholeIntrinsics(**content["intrinsics"])
+    true = true_depth(frames[1].view, k)
+    assert np.nanmedian(np.abs(read_depth(tmp_path / "out", 1) / true - 1.0)) < 0.06
+
+
+def test_a_mosaic_is_noticed(recording, here, tmp_path):
+    folder, frames, _ = recording
+    raw = frames[0].raw.copy()
+    raw[::2, ::2] //= 2
+    write_png(tmp_path / "mosaic.png", raw)
+    done = here("depth", tmp_path / "mosaic.png", *arguments(folder, tmp_path / "out")[2:])
+    assert "is --bayer (rggb, grbg, gbrg or bggr) missing?" in " ".join(done.stderr.split())
+
+
 def test_frames_without_texture_are_named(recording, here, tmp_path):
     folder, _, _ = recording
     (tmp_path / "raw").mkdir()
@@ -354,6 +409,8 @@ def test_choosing_frames():
     assert choose_frames(10, 3, None) == [0, 3, 6, 9]
     assert choose_frames(10, 2, (3, 7)) == [3, 5, 7]
     with pytest.raises(InputError, match="0 to 9"):
+        choose_frames(10, 1, (5, 10))
+    with pytest.raises(InputError, match="the first is after the last"):
         choose_frames(10, 1, (5, 4))
 
 
@@ -380,6 +437,9 @@ def test_a_full_disk_is_one_line(recording, tmp_path):
     assert_one_line_error(done, "cannot write")
     assert not list(out.rglob(".*"))
     assert not list(out.rglob("depth/*.png"))
+    again = lifcal(*arguments(recording[0], out), *near)  # also before the first frame was done
+    assert again.returncode == 0, again.stderr
+    assert len(list((out / "depth").iterdir())) == FRAMES
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")

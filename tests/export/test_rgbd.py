@@ -84,6 +84,8 @@ def test_depth_fits_into_16_bits(far_mm, factor):
 
 def test_what_does_not_fit_is_unknown_or_said():
     assert encode_depth(np.array([[14_000.0]], np.float32), 5000)[0, 0] == 0
+    ends = np.array([[13_107.0, 13_107.2]], np.float32)  # 65535 and 65536 units
+    assert encode_depth(ends, 5000).tolist() == [[65535, 0]]
     assert encode_depth(np.array([[0.01]], np.float32), 5000)[0, 0] == 1
     with pytest.raises(InputError, match="range"):
         choose_depth_factor(np.inf)

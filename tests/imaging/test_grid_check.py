@@ -10,10 +10,12 @@ from lifcal.imaging.frames import make_frame, open_frames
 from lifcal.imaging.grid_check import (
     check_grid,
     check_lens_types,
+    follow_grid,
     measure_grid_shifts,
     measure_modulation,
 )
 from lifcal.imaging.grid_fit import average_frames, fit_grid_to_frames, refine_grid
+from lifcal.imaging.overlap_fit import match_types
 from lifcal.simulate import Simulation, SimulationOptions
 
 
@@ -152,3 +154,65 @@ def test_types_that_cannot_be_told_are_taken_as_they_are(seen):
         check_lens_types(frame, other)
     dark = make_frame(np.full_like(frame.gray * 255, 9, np.uint8), "flat", "flat.png")
     check_lens_types(dark, retyped(grid, (2, 1, 0)))
+
+
+def test_types_that_are_nearly_alike_are_not_told(seen):
+    frame, grid = seen
+    first, second, _ = grid.discs.micro_px
+    for micro in ((first, first, first), (second, first, first)):
+        discs = replace(grid.discs, micro_px=micro)
+        assert match_types(frame.gray, replace(grid, discs=discs)) is None
+
+
+def test_a_fall_off_that_all_types_share_does_not_matter(seen):
+    """Of a lens that is stopped down, or a cover glass: the discs do not know it."""
+    frame, grid = seen
+    rows, cols = np.mgrid[:480, :640]
+    pixels = np.stack([cols, rows], axis=-1).reshape(-1, 2).astype(float)
+    center = grid.centers_raw_px[grid.index.nearest(pixels)]
+    away = np.hypot(*(pixels - center).T).reshape(480, 640) / (0.5 * grid.pitch_px)
+    darker = (frame.gray * np.clip(1.0 - 0.25 * away**2, 0.05, 1.0)).astype(np.float32)
+    assert match_types(darker, grid) == (0, 1, 2)
+    assert match_types(darker, retyped(grid, (1, 2, 1))) == (2, 0, 1)
+
+
+def largest_distance(grid, other):
+    """In pitches, over the lenses that are wholly in the image."""
+    centers = grid.centers_raw_px
+    inside = ((centers > 8.0) & (centers < np.array(grid.image_size) - 9.0)).all(axis=1)
+    centers = centers[inside]
+    off = other.centers_raw_px[other.index.nearest(centers)] - centers
+    return np.hypot(*off.T).max() / grid.pitch_px
+
+
+def test_a_grid_follows_the_micro_images():
+    simulation = Simulation(SimulationOptions(camera="mini", frames=3, rays_per_pixel=2))
+    frames = [make_frame(simulation.render_frame(i).raw, "f", "f.png") for i in range(3)]
+    grid = simulation.optics.camera.grid
+    assert follow_grid(frames, grid) is grid
+    assert all(follow_grid([frame], grid) is grid for frame in frames)
+    own = grid.lattice
+    middle = 0.5 * (np.array(grid.image_size) - 1.0)
+    for shift, stretch, least in ((0.1, 1.0, 0.007), (0.45, 1.0, 0.03), (-0.2, 1.001, 0.03)):
+        lattice = replace(
+            own,
+            origin_px=middle + stretch * (own.origin_px - middle) + np.array([shift, 0.5 * shift]),
+            basis_px=stretch * own.basis_px,
+        )
+        off = MicroLensGrid.from_lattice(
+            lattice, grid.image_size, radius_px=grid.radius_px, discs=grid.discs
+        )
+        assert largest_distance(grid, off) > least
+        found = follow_grid(frames, off)
+        assert largest_distance(grid, found) < 0.005
+        assert found.discs == grid.discs
+
+
+def test_a_grid_follows_nothing_that_frames_do_not_tell(seen):
+    frame, grid = seen
+    off = moved(grid, [0.4, 0.0])
+    bright = replace(frame, gray=0.5 + 0.3 * frame.gray)
+    assert follow_grid([bright], off) is off
+    assert follow_grid([], off) is off
+    listed = MicroLensGrid.from_centers(grid.centers_raw_px, grid.image_size, radius_px=6.0)
+    assert follow_grid([frame], listed) is listed

@@ -67,3 +67,13 @@ def test_more_that_see_through_outvote_those_that_agree():
     assert found[0][30, 40] == 900.0
     assert np.isnan(found[1][30, 40])
     assert found[1][30, 41] == 1000.0
+
+
+def test_what_another_distance_sees_is_scaled():
+    """Half as far away, a difference of depth along a ray is half as large."""
+    here = see_plane(0)
+    pose = RigidTransform.from_rotation_vector([0.0, 0.0, 0.0], [0.0, 0.0, 500.0])
+    near = DepthMap(np.full_like(here.depth_mm, 502.0), here.sigma_mm, pose)
+    found = confirm_depth(here, [near], K)
+    middle = found.depth_mm[25:35, 32:48]  # which the nearer one sees too
+    np.testing.assert_allclose(middle, 1002.0, rtol=1e-6)  # the mean of 1000 and 1004

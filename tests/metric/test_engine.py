@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lifcal.camera import DepthBias, NoDistortion
+from lifcal.camera import DepthBias, MicroLensGrid, NoDistortion
 from lifcal.errors import EstimationError, InputError
 from lifcal.imaging.frames import make_frame
 from lifcal.metric import DepthEngine, MetricOptions, filter_depth
@@ -109,6 +109,47 @@ def test_a_range_in_mm(mini):
     depth = engine.run(mini.frames[0].raw).depth_mm
     assert np.nanmin(depth) >= 400.0
     assert np.nanmax(depth) <= 900.0
+
+
+def test_the_far_end_can_be_nearer_than_asked_for(mini):
+    options = MetricOptions(range_mm=(400.0, 900.0))
+    engine = DepthEngine(mini.camera, mini.vignetting, options)
+    engine.limit_far(700.0)
+    assert engine.range_mm == (400.0, 700.0)
+    assert np.nanmax(engine.run(mini.frames[0].raw).depth_mm) <= 700.0
+
+
+def test_the_plane_at_2b_may_have_full_size(mini):
+    engine = DepthEngine(mini.camera, mini.vignetting, MetricOptions(scale=1.0, plane="2B"))
+    assert engine.intrinsics.width > 640
+    with pytest.raises(InputError, match=r"scale is 1.02, needs 0.05 to 1"):
+        MetricOptions(scale=1.02)
+
+
+def test_a_raw_shows_where_the_micro_images_are(mini, found):
+    """A grid off by 4 % of the pitch: light is divided out where the raw has it."""
+    lattice = mini.camera.grid.lattice
+    off = replace(lattice, origin_px=lattice.origin_px + np.array([0.5, 0.0]))
+    grid = MicroLensGrid.from_lattice(
+        off,
+        mini.camera.image_size,
+        focal_planes=mini.camera.grid.focal_planes,
+        discs=mini.camera.grid.discs,
+    )
+    camera = replace(mini.camera, grid=grid)
+    raw = mini.frames[0].raw
+    true = true_depth(mini.frames[0].view, found.intrinsics)
+
+    def far_off(depth_mm):
+        return np.mean(
+            np.abs(depth_mm / true - 1.0)[np.isfinite(depth_mm) & np.isfinite(true)] > 0.1
+        )
+
+    placed = camera.depth(raw)[0]
+    fixed = DepthEngine(camera).run(raw).depth_mm
+    assert np.isfinite(placed).mean() > 1.5 * np.isfinite(fixed).mean()
+    assert far_off(placed) < 0.5 * far_off(fixed)
+    assert far_off(placed) < 1.2 * far_off(found.depth_mm) + 0.01
 
 
 def test_ranges_that_make_no_sense():

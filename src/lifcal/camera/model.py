@@ -373,7 +373,7 @@ class PlenopticCamera:
 
         engine = self._depth_engines.get(bayer)
         if engine is None:
-            engine = self._depth_engines.setdefault(bayer, DepthEngine(self, bayer=bayer))
+            engine = self._depth_engines.setdefault(bayer, DepthEngine.like(self, raw, bayer))
         found = engine.run(raw)
         return found.depth_mm, found.sigma_mm, found.image
 

@@ -73,7 +73,10 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def run() -> None:
     """Run the verb that the arguments name."""
-    signal.signal(signal.SIGTERM, _interrupt)  # ends like Ctrl-C: no half-written file stays
+    # ends like Ctrl-C: no half-written file stays
+    signal.signal(signal.SIGTERM, _interrupt)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, _interrupt)
     arguments = sys.argv[1:]
     if "--debug" in arguments:  # wherever it stands
         arguments = ["--debug", *(word for word in arguments if word != "--debug")]

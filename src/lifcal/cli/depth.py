@@ -161,6 +161,8 @@ def choose_frames(count: int, every: int, ends: tuple[int, int] | None) -> list[
     if every < 1:
         raise InputError(f"--every is {every}, needs at least 1")
     first, last = ends or (0, count - 1)
+    if first > last:
+        raise InputError(f"--frames {first} {last}: the first is after the last")
     if not 0 <= first <= last < count:
         raise InputError(f"--frames {first} {last}: there are frames 0 to {count - 1}")
     return list(range(first, last + 1, every))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,9 @@ from lifcal.imaging.frames import Frame, check_plenoptic
 from lifcal.imaging.overlap_fit import match_types
 
 _PARTS = 3
+_MIDDLES = np.array([[1.0, x, y] for y in (-1.0, 0.0, 1.0) for x in (-1.0, 0.0, 1.0)])
+_CORNERS = np.array([[1.0, x, y] for x in (-1.5, 1.5) for y in (-1.5, 1.5)])
+"""Of the parts, and of the image: one, and x and y in parts from the image's middle."""
 _CLEAR = 8.0
 """Of the pattern over what is around it in the spectrum: below, its phase says little."""
 _TILE = 8.0
@@ -27,6 +31,10 @@ _MOST_SHIFT = 0.04
 _MOST_STRETCH = 0.04
 """In pitches, at the corners: of a grid of another pitch, or turned."""
 _FEWEST_PARTS = 6
+_LEAST_MOVE = 0.003
+"""In pitches: less costs nothing."""
+_SHIFT_SIGMAS, _STRETCH_SIGMAS = 2.0, 5.0
+"""Of a part's shift: four standard deviations of a shift and of a stretch at the corners."""
 
 
 def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
@@ -48,7 +56,7 @@ def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
             f"{frame.source}: the micro images are {size:.1f} px off the grid (pitch "
             f"{grid.pitch_px:.1f} px): recorded with another camera, or its lens or array moved"
         )
-    stretch = _measure_stretch(shifts)
+    stretch = _measure_stretch(_fit_move(shifts))
     if stretch > _MOST_STRETCH * grid.pitch_px:
         raise DataError(
             f"{frame.source}: toward the corners the micro images come to be {stretch:.1f} px off "
@@ -75,19 +83,63 @@ def _list(types: Iterable[int]) -> str:
     return ", ".join(map(str, types))
 
 
-def _measure_stretch(shifts: FloatArray) -> float:
-    """Return by how much shifts change from the middle to the corners, at most; 0 if unknown."""
+def follow_grid(frames: Iterable[Frame], grid: MicroLensGrid) -> MicroLensGrid:
+    """Return the grid moved, turned and stretched to where frames show their micro images.
+
+    The grid itself if it is there already, or the frames do not tell: nothing dark is between
+    micro images.
+    """
+    lattice = grid.lattice
+    if lattice is None:
+        return grid
+    found = [
+        measure_grid_shifts(frame, grid)
+        for frame in frames
+        if measure_modulation(frame, lattice) >= _LEAST_MODULATION
+    ]
+    parts = np.stack(found, axis=1) if found else np.empty((0, 0, 2))
+    known = [part[np.isfinite(part).all(axis=1)] for part in parts]
+    if not known or min(map(len, known)) == 0:
+        return grid
+    shifts = np.array([np.median(part, axis=0) for part in known])
+    move = _fit_move(shifts)
+    noise = math.sqrt(((shifts - _MIDDLES @ move) ** 2).sum() / (shifts.size - move.size))
+    least = _LEAST_MOVE * grid.pitch_px
+    if _measure_stretch(move) < max(least, _STRETCH_SIGMAS * noise):
+        move[1:] = 0.0
+        if np.hypot(*move[0]) < max(least, _SHIFT_SIGMAS * noise):
+            return grid
+    size = np.array(grid.image_size)
+    of_parts = (lattice.origin_px - 0.5 * (size - 1.0)) / (size / _PARTS)
+    moved = replace(
+        lattice,
+        origin_px=lattice.origin_px + move[0] + of_parts @ move[1:],
+        basis_px=lattice.basis_px + lattice.basis_px / (size / _PARTS) @ move[1:],
+    )
+    return MicroLensGrid.from_lattice(
+        moved,
+        grid.image_size,
+        radius_px=grid.radius_px,
+        focal_planes=grid.focal_planes,
+        discs=grid.discs,
+    )
+
+
+def _fit_move(shifts: FloatArray) -> FloatArray:
+    """Return a shift and its change from part to part along x and y, (3, 2), of (9, 2) shifts.
+
+    Where too few parts are known, the change is 0.
+    """
     known = np.isfinite(shifts).all(axis=1)
-    if known.sum() < _FEWEST_PARTS:
-        return 0.0
-    rows, cols = np.divmod(np.arange(_PARTS**2), _PARTS)
-    places = np.column_stack([cols, rows]) - 0.5 * (_PARTS - 1)  # in parts, from the middle
-    design = np.column_stack([np.ones(len(places)), places])[known]
-    if np.linalg.matrix_rank(design) < 3:
-        return 0.0
-    slopes = np.linalg.lstsq(design, shifts[known], rcond=None)[0][1:]
-    corners = 0.5 * _PARTS * np.array([[1.0, 1.0], [1.0, -1.0]])
-    return float(np.hypot(*(corners @ slopes).T).max())
+    design = _MIDDLES[known]
+    if known.sum() >= _FEWEST_PARTS and np.linalg.matrix_rank(design) == 3:
+        return np.asarray(np.linalg.lstsq(design, shifts[known], rcond=None)[0])
+    return np.vstack([np.median(shifts[known], axis=0), np.zeros((2, 2))])
+
+
+def _measure_stretch(move: FloatArray) -> float:
+    """Return by how much shifts change from the middle to the corners, at most."""
+    return float(np.hypot(*(_CORNERS[:, 1:] @ move[1:]).T).max())
 
 
 def measure_modulation(frame: Frame, lattice: Lattice) -> float:

@@ -77,10 +77,11 @@ class MetricOptions:
     def __post_init__(self) -> None:
         if self.plane not in PLANES:
             raise ConfigError.unknown("plane", self.plane, PLANES)
-        if not 0.0 < self.most_sigma < 1.0:
-            raise InputError(f"most_sigma is {self.most_sigma}, needs 0 to 1")
-        if not 0.0 < self.jump < 1.0:
-            raise InputError(f"jump is {self.jump}, needs 0 to 1")
+        if not 0.05 <= self.scale <= 1.0:
+            raise InputError(f"scale is {self.scale}, needs 0.05 to 1")
+        for name in ("most_sigma", "jump"):
+            if not 0.0 < getattr(self, name) < 1.0:
+                raise InputError(f"{name} is {getattr(self, name)}, needs to be between 0 and 1")
         if self.edge_px < 0 or self.least_patch_px < 0:
             raise InputError(
                 f"edge_px is {self.edge_px}, least_patch_px {self.least_patch_px}: need 0 or more"

@@ -14,7 +14,9 @@ import numpy.typing as npt
 from lifcal.arrays import BoolArray, Float32Array
 from lifcal.camera import PinholeIntrinsics, PlenopticCamera
 from lifcal.errors import EstimationError, InputError
+from lifcal.imaging.devignette import vignetting_from_discs
 from lifcal.imaging.frames import Frame, find_full_scale, make_frame
+from lifcal.imaging.grid_check import follow_grid
 from lifcal.metric.cloud import PointCloud, make_cloud
 from lifcal.metric.depth import MetricOptions, compute_metric_depth, filter_depth, is_known
 from lifcal.metric.rectify import Rectification
@@ -38,7 +40,8 @@ class MetricFrame:
     sigma_mm : (rows, cols) float32
         Standard deviation of it; NaN where unknown.
     image : (rows, cols) or (rows, cols, 3) float32
-        Focused, without distortion; 0 to 1 of the raw's full scale, 0 where no lens sees.
+        Focused, without distortion; 0 to 1 of the raw's full scale, a little beyond where
+        sharpening overshoots; 0 where no lens sees.
     flags : (rows, cols) uint8
         Bits of `DepthFlag` and `MetricFlag`: why a depth is unknown.
     u, sigma_u : (rows, cols) float32
@@ -89,7 +92,8 @@ class DepthEngine:
     camera : PlenopticCamera
         The focal planes and overlap discs of its grid are used where it has them.
     vignetting : (height, width) float32 or None
-        From `vignetting_from_white`; None takes what the grid's overlap discs predict.
+        From `vignetting_from_white`; None takes what the grid's overlap discs predict, which is
+        good if the micro images are where the grid has them, to 0.5 % of the pitch (`like` looks).
     options : MetricOptions or None
     bayer : str or None
         The color mosaic of arrays given to `run`, and that frames were interpolated from.
@@ -137,6 +141,17 @@ class DepthEngine:
         self.intrinsics = PinholeIntrinsics(
             max(round(width * scale), 1), max(round(height * scale), 1), focal, focal, cx, cy
         )
+
+    @classmethod
+    def like(
+        cls, camera: PlenopticCamera, raw: npt.NDArray[np.generic], bayer: str | None = None
+    ) -> DepthEngine:
+        """Return an engine without a white image; where the micro images are, a raw shows."""
+        frame = make_frame(np.asarray(raw), "frame", "frame", bayer)
+        vignetting = None
+        if camera.grid.discs is not None and frame.image_size == camera.image_size:
+            vignetting = vignetting_from_discs(follow_grid([frame], camera.grid))
+        return cls(camera, vignetting, bayer=bayer)
 
     @property
     def depth_range(self) -> tuple[float, float] | None:

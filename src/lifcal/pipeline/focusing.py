@@ -101,7 +101,7 @@ def focus_frames(
     else:
         for _, problem in sorted(usable.problems.items()):
             listener.problem(str(problem))
-    record.finish(usable)
+    record.finish(usable, frames.names)
     return FocusRun(record, usable, engine, done, kept)
 
 
@@ -288,7 +288,6 @@ def make_engine(
     from dataclasses import replace
 
     from lifcal.imaging.devignette import vignetting_from_white
-    from lifcal.imaging.frames import looks_like_mosaic
     from lifcal.virtual import FocusEngine
 
     size, bayer = usable.frames.image_size, usable.frames.bayer
@@ -321,12 +320,8 @@ def make_engine(
         grid = fit.grid
         figures = {"source": SOURCES[fit.source], "residual_rms_px": fit.rms_px}
         notes += fit.notes
-    seen_without = usable.choose(1)
-    if seen_without and looks_like_mosaic(usable[seen_without[0]]):
-        notes.append(
-            f"{usable.frames.source(seen_without[0])}: neighboring pixels differ as those of a "
-            "color mosaic do: is --bayer (rggb, grbg, gbrg or bggr) missing?"
-        )
+    for index in usable.choose(1):
+        notes += find_mosaic(usable, index)
     if sources["grid"] is not None:
         check_shown(usable, grid, f"{sources['grid']}: not the grid of these raws", listener)
     elif white is not None:
@@ -377,6 +372,18 @@ def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener:
         raise DataError(f"{wrong}: {problems[0]}")
 
 
+def find_mosaic(usable: UsableFrames, index: int) -> list[str]:
+    """Return a note if a frame looks like a color mosaic that was not said to be one."""
+    from lifcal.imaging.frames import looks_like_mosaic
+
+    if not looks_like_mosaic(usable[index]):
+        return []
+    return [
+        f"{usable.frames.source(index)}: neighboring pixels differ as those of a color mosaic do: "
+        "is --bayer (rggb, grbg, gbrg or bggr) missing?"
+    ]
+
+
 def average_vignetting(
     usable: UsableFrames, chosen: list[int], grid: MicroLensGrid
 ) -> Float32Array:
@@ -409,7 +416,7 @@ def check_white(white: Frame, grid: MicroLensGrid, listener: Listener) -> None:
     check_plenoptic(white, grid)
     if grid.lattice is not None:
         with listener.status("looking at the white image"):
-            _check_structure(refine_grid(grid, white, discs=False), white)
+            _check_structure(refine_grid(grid, white, discs=False), white, " of this grid")
 
 
 def _fit_to_white(white: Frame, start: MicroLensGrid | None, listener: Listener) -> GridFit:
@@ -424,12 +431,12 @@ def _fit_to_white(white: Frame, start: MicroLensGrid | None, listener: Listener)
     return fit
 
 
-def _check_structure(fit: GridFit, white: Frame) -> None:
+def _check_structure(fit: GridFit, white: Frame, grid: str = "") -> None:
     from lifcal.imaging.grid_fit import WHITE_STRUCTURE
 
     if fit.structure >= WHITE_STRUCTURE:
         raise DataError(
-            f"{white.source}: not a white image: its micro images differ from each other by "
+            f"{white.source}: not a white image{grid}: its micro images differ from each other by "
             f"{100 * fit.structure:.0f} % (less than {100 * WHITE_STRUCTURE:.0f} % if it were)"
         )
 

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -133,9 +133,8 @@ class RunRecord(ABC):
             write_json(self.folder / self.NAME, self.content)
             self._written = text
 
-    def finish(self, usable: UsableFrames) -> None:
+    def finish(self, usable: UsableFrames, names: Sequence[str]) -> None:
         """Put the frames in order, add those that failed, and write if any frame is there."""
-        names = usable.frames.names
         order = {name: place for place, name in enumerate(names)}
         entries = self.content["frames"]
         self.content["frames"] = {

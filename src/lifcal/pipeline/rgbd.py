@@ -34,6 +34,7 @@ from lifcal.pipeline.focusing import (
     check_shown,
     check_white,
     compute_checksum,
+    find_mosaic,
     read_white,
     set_range,
 )
@@ -41,7 +42,7 @@ from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.record import RunRecord, digest_files
 
 if TYPE_CHECKING:
-    from lifcal.camera import PinholeIntrinsics, PlenopticCamera
+    from lifcal.camera import MicroLensGrid, PinholeIntrinsics, PlenopticCamera
     from lifcal.geometry import RigidTransform
     from lifcal.imaging.frames import Frame, Frames
     from lifcal.metric import DepthEngine, DepthMap, MetricFrame, MetricOptions
@@ -168,12 +169,15 @@ class RgbdRun:
         Names of the frames that are done.
     kept : int
         How many of them were done by a run before.
+    notes : list of str
+        What a user should know of the camera and the frames.
     """
 
     record: RgbdRecord
     usable: UsableFrames
     done: list[str] = field(default_factory=list)
     kept: int = 0
+    notes: list[str] = field(default_factory=list)
 
 
 def make_rgbd(
@@ -227,10 +231,10 @@ def make_rgbd(
             )
         run = RgbdRun(record, usable)
         engine = _make_engine(run, camera, camera_path, white_path, metric, listener)
-        if engine is None or not _begin(record, engine, usable, options, listener):
+        if engine is None or not _begin(run, engine, options, listener):
             for _, problem in sorted(usable.problems.items()):
                 listener.problem(str(problem))
-            record.finish(usable)
+            record.finish(usable, make_file_names(usable.frames.names))
             return run
         try:
             _run_frames(engine, run, options, [times[i] for i in indices], listener)
@@ -239,7 +243,7 @@ def make_rgbd(
             with suppress(DataError):
                 _write_common(record, engine, options)
             raise
-        record.finish(usable)
+        record.finish(usable, make_file_names(usable.frames.names))
         if run.done:
             _write_common(record, engine, options)
             if poses is not None:
@@ -334,43 +338,57 @@ def _make_engine(
 
     None if no frame can be used.
     """
-    from lifcal.imaging.grid_check import check_grid, check_lens_types
+    from lifcal.imaging.devignette import vignetting_from_discs, vignetting_from_white
+    from lifcal.imaging.grid_check import check_grid, check_lens_types, follow_grid
     from lifcal.metric import DepthEngine
 
-    usable, grid = run.usable, camera.grid
+    usable, grid, notes = run.usable, camera.grid, run.notes
     bayer = usable.frames.bayer
     white = read_white(white_path, usable.frames.image_size, bayer)
     if white is not None:
+        try:
+            check_grid(white, grid)
+            check_lens_types(white, grid)
+        except DataError as error:
+            raise DataError(f"{camera_path}: not the camera of the white image: {error}") from None
         check_white(white, grid, listener)
-        check_grid(white, grid)
-        check_lens_types(white, grid)
         usable.white_checksum = compute_checksum(white)
     check_shown(usable, grid, f"{camera_path}: not the camera of these raws", listener)
     usable.grid = grid
-    vignetting = _make_vignetting(white, usable, camera, run.record)
-    if vignetting is None and grid.discs is None:
-        return None
+    with listener.status("looking at some of the raws"):
+        chosen = usable.choose(FRAMES_FOR_RANGE)
+        if not chosen:
+            return None
+        notes += find_mosaic(usable, chosen[0])
+        shown = follow_grid((usable[index] for index in chosen), grid)
+    if shown is not grid:
+        notes.append(_describe_move(camera, shown))
+    if white is not None:
+        vignetting = vignetting_from_white(white)
+    elif grid.discs is not None:
+        vignetting = vignetting_from_discs(shown)
+    else:
+        vignetting = average_vignetting(usable, chosen, shown)
+        notes.append(
+            "no white image, and the camera's grid has no overlap discs: brightness inside micro "
+            "images is evened out by the mean over the raws"
+        )
     return DepthEngine(camera, vignetting, metric, bayer=bayer)
 
 
-def _make_vignetting(
-    white: Frame | None, usable: UsableFrames, camera: PlenopticCamera, record: RgbdRecord
-) -> Any:
-    """Return the vignetting map; None to take that of the grid's discs, or without any frame."""
-    from lifcal.imaging.devignette import vignetting_from_white
+def _describe_move(camera: PlenopticCamera, shown: MicroLensGrid) -> str:
+    """Return what it means that the micro images are not where the camera's grid has them."""
+    import numpy as np
 
-    if white is not None:
-        return vignetting_from_white(white)
-    if camera.grid.discs is not None:
-        return None
-    chosen = usable.choose(FRAMES_FOR_RANGE)
-    if not chosen:
-        return None
-    record.content["notes"] = [
-        "no white image, and the camera's grid has no overlap discs: brightness inside micro "
-        "images is evened out by the mean over the raws"
-    ]
-    return average_vignetting(usable, chosen, camera.grid)
+    own = camera.grid.centers_raw_px
+    off = float(np.median(np.hypot(*(shown.centers_raw_px[shown.index.nearest(own)] - own).T)))
+    p = camera.parameters
+    # A micro image is the pupil's image: it moves by B / b_L0 of what the lens moves.
+    moved = off * p.lens_to_array_mm / p.array_to_sensor_mm
+    return (
+        f"the micro images are {off:.2f} px off the camera's grid, as if the lens had been moved "
+        f"since the calibration, and the principal point by {moved:.0f} px with it: calibrate again"
+    )
 
 
 def _check_crop(crop: tuple[int, int, int, int] | None, k: PinholeIntrinsics) -> None:
@@ -383,13 +401,7 @@ def _check_crop(crop: tuple[int, int, int, int] | None, k: PinholeIntrinsics) ->
         )
 
 
-def _begin(
-    record: RgbdRecord,
-    engine: DepthEngine,
-    usable: UsableFrames,
-    options: RgbdOptions,
-    listener: Listener,
-) -> bool:
+def _begin(run: RgbdRun, engine: DepthEngine, options: RgbdOptions, listener: Listener) -> bool:
     """Fix what all frames have in common: the range and the unit; False if no frame is usable."""
     from lifcal.export.rgbd import (
         DEPTH_FACTORS,
@@ -398,6 +410,7 @@ def _begin(
         largest_depth_mm,
     )
 
+    record, usable, notes = run.record, run.usable, run.notes
     _check_crop(options.crop, engine.intrinsics)
     if record.content["depth_range"] is not None:
         low, high = record.content["depth_range"]
@@ -415,7 +428,6 @@ def _begin(
             far_mm = min(far_mm, _find_farthest(engine, usable))
     factor = choose_depth_factor(far_mm)
     engine.limit_far(largest_depth_mm(factor))
-    notes = list(record.content["notes"])
     if engine.camera.scale_source is None:
         notes.append("the camera has no scale: depths are not in millimetres")
     if engine.camera.grid.focal_planes is None:
@@ -521,6 +533,7 @@ def _write_frame(
     from lifcal.metric import write_cloud
     from lifcal.metric.cloud import to_8_bit
 
+    record.write()  # before the first frame: whatever ends the run, another one can go on
     paths = record.paths(name)
     write_png(paths["rgb"], to_8_bit(found.image))
     known = found.depth_mm[found.known]

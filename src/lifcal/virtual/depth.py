@@ -96,8 +96,8 @@ class DepthOptions:
     most_sigma: float = 0.03
 
     def __post_init__(self) -> None:
-        if not 0.05 <= self.scale <= 1.0:
-            raise InputError(f"scale is {self.scale}, needs 0.05 to 1")
+        if not 0.05 <= self.scale <= 1.25:
+            raise InputError(f"scale is {self.scale}, needs 0.05 to 1.25")
         if not self.most_sigma > 0.0:
             raise InputError(f"most_sigma is {self.most_sigma}, needs a positive number")
         if self.depth_range is not None:
