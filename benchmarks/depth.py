@@ -566,26 +566,38 @@ def alignment(recording: Recording, found: PlenopticCamera) -> list[Figure]:
         ("strong distortion, true camera", bent, bent.camera),
     ):
         engine = seen.engine(camera, MetricOptions(edge_px=0, least_patch_px=0))
-        shifts = [measure_depth_edges(engine.run(frame.raw), frame) for frame in seen.frames]
-        shift = float(np.abs(np.mean(shifts, axis=0)).max())
-        figures.append(
-            Figure(f"edges of depth off the true ones, {name}", shift, "px", "lower", 0.5)
-        )
+        edges = [measure_depth_edges(engine.run(frame.raw), frame) for frame in seen.frames]
+        shift, growth = np.mean(edges, axis=0)
+        print(f"edges of depth, {name}: shift x, y {shift} px, growth {growth} px")
+        figures += [
+            Figure(
+                f"shift of depth against the image, mean of opposite edges, {name}",
+                float(np.abs(shift).max()),
+                "px",
+                "lower",
+                0.5,
+            ),
+            Figure(
+                f"near surfaces beyond their edges, {name}", float(growth.max()), "px", "lower", 3.0
+            ),
+        ]
     return figures
 
 
-def measure_depth_edges(found: MetricFrame, frame: SimulatedFrame) -> tuple[float, float]:
-    """Return how far the edges of depth are from the true ones, along x and y, in px.
+def measure_depth_edges(found: MetricFrame, frame: SimulatedFrame) -> FloatArray:
+    """Return how far edges of depth are from the true ones, (2, 2): shift and growth, x and y.
 
-    The mean of edges from near to far and from far to near: surfaces that grow over both of their
-    edges are not shifted.
+    In px. The shift is the mean of edges from near to far and from far to near, the growth half of
+    their difference: by how much near surfaces go beyond their edges.
     """
     true = look_up(frame.view, found.intrinsics, frame.view.depth_mm)
     depth = found.depth_mm.astype(np.float64)
-    return _edge_shift(depth, true), _edge_shift(depth.T, true.T)
+    to_far, to_near = np.transpose([_find_edges(depth, true), _find_edges(depth.T, true.T)])
+    return np.array([0.5 * (to_far + to_near), 0.5 * (to_far - to_near)])
 
 
-def _edge_shift(depth: FloatArray, true: FloatArray) -> float:
+def _find_edges(depth: FloatArray, true: FloatArray) -> list[float]:
+    """Return the mean place of edges along rows, near to far and far to near, off the true ones."""
     ratio = np.log(true[:, 1:] / true[:, :-1])
     offsets = []
     for sign in (1.0, -1.0):
@@ -600,7 +612,7 @@ def _edge_shift(depth: FloatArray, true: FloatArray) -> float:
         clean = np.isfinite(values).all(axis=1) & (np.abs(np.diff(beyond, axis=1)).sum(axis=1) == 1)
         clean &= beyond[:, -1] & ~beyond[:, 0]
         offsets.append(float(np.mean(_REACH_PX - beyond[clean].sum(axis=1))))
-    return 0.5 * (offsets[0] + offsets[1])
+    return offsets
 
 
 def _rms(values: Sequence[float]) -> float:
