@@ -197,6 +197,27 @@ def test_a_grid_of_another_camera_is_one_line(recording, here, tmp_path):
         assert_one_line_error(here(*words), "other.json: not the grid of these raws", why)
 
 
+def test_a_grid_that_is_a_little_off_is_moved(recording, here, tmp_path):
+    folder, _, grid = recording
+    own = grid.lattice
+    off = MicroLensGrid.from_lattice(
+        replace(own, origin_px=own.origin_px + np.array([0.3, -0.2])),
+        grid.image_size,
+        radius_px=grid.radius_px,
+        focal_planes=grid.focal_planes,
+        discs=grid.discs,
+    )
+    write_grid(tmp_path / "off.json", off)
+    words = arguments(folder, tmp_path / "out")
+    words[3] = tmp_path / "off.json"
+    done = here(*words[:4], *words[6:])  # without its white image
+    assert done.returncode == 0, done.stderr
+    assert "px to where the raws show it" in " ".join(done.stderr.split())
+    found = read_grid(tmp_path / "out" / "grid.json")
+    assert center_error_px(found.lattice, grid) < 0.06
+    assert center_error_px(off.lattice, grid) > 0.3
+
+
 def _shifted(grid):
     from dataclasses import replace
 

@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ import numpy.typing as npt
 from lifcal.arrays import BoolArray, Float32Array
 from lifcal.camera import PinholeIntrinsics, PlenopticCamera
 from lifcal.errors import EstimationError, InputError
-from lifcal.imaging.devignette import vignetting_from_discs
 from lifcal.imaging.frames import Frame, find_full_scale, make_frame
 from lifcal.imaging.grid_check import follow_grid
 from lifcal.metric.cloud import PointCloud, make_cloud
@@ -146,12 +145,11 @@ class DepthEngine:
     def like(
         cls, camera: PlenopticCamera, raw: npt.NDArray[np.generic], bayer: str | None = None
     ) -> DepthEngine:
-        """Return an engine without a white image; where the micro images are, a raw shows."""
+        """Return an engine without a white image; a raw shows where the micro images are."""
         frame = make_frame(np.asarray(raw), "frame", "frame", bayer)
-        vignetting = None
-        if camera.grid.discs is not None and frame.image_size == camera.image_size:
-            vignetting = vignetting_from_discs(follow_grid([frame], camera.grid))
-        return cls(camera, vignetting, bayer=bayer)
+        if frame.image_size == camera.image_size:
+            camera = replace(camera, grid=follow_grid([frame], camera.grid))
+        return cls(camera, bayer=bayer)
 
     @property
     def depth_range(self) -> tuple[float, float] | None:

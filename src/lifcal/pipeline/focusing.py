@@ -331,6 +331,10 @@ def make_engine(
         chosen = usable.choose(FRAMES_FOR_RANGE)
     if not chosen:
         return None
+    if sources["grid"] is not None:
+        grid, moved_px = follow_frames(usable, chosen, grid, listener)
+        if moved_px > 0.0:
+            notes.append(f"the grid moved by {moved_px:.2f} px to where the raws show it")
     if vignetting is None and grid.discs is None:
         vignetting = average_vignetting(usable, chosen, grid)
         notes.append(
@@ -370,6 +374,25 @@ def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener:
                 problems.append(error)
     if problems and len(problems) == len(chosen):
         raise DataError(f"{wrong}: {problems[0]}")
+
+
+def follow_frames(
+    usable: UsableFrames, chosen: list[int], grid: MicroLensGrid, listener: Listener
+) -> tuple[MicroLensGrid, float]:
+    """Return the grid where the frames chosen show it, and how far in px it moved; 0: not at all.
+
+    A lens that was taken off and put on again moves all micro images a little.
+    """
+    import numpy as np
+
+    from lifcal.imaging.grid_check import follow_grid
+
+    with listener.status("looking at some of the raws"):
+        found = follow_grid((usable[index] for index in chosen), grid)
+    if found is grid:
+        return grid, 0.0
+    off = found.centers_raw_px[found.index.nearest(grid.centers_raw_px)] - grid.centers_raw_px
+    return found, float(np.median(np.hypot(*off.T)))
 
 
 def find_mosaic(usable: UsableFrames, index: int) -> list[str]:

@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +35,7 @@ from lifcal.pipeline.focusing import (
     check_white,
     compute_checksum,
     find_mosaic,
+    follow_frames,
     read_white,
     set_range,
 )
@@ -42,7 +43,7 @@ from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.record import RunRecord, digest_files
 
 if TYPE_CHECKING:
-    from lifcal.camera import MicroLensGrid, PinholeIntrinsics, PlenopticCamera
+    from lifcal.camera import PinholeIntrinsics, PlenopticCamera
     from lifcal.geometry import RigidTransform
     from lifcal.imaging.frames import Frame, Frames
     from lifcal.metric import DepthEngine, DepthMap, MetricFrame, MetricOptions
@@ -338,8 +339,8 @@ def _make_engine(
 
     None if no frame can be used.
     """
-    from lifcal.imaging.devignette import vignetting_from_discs, vignetting_from_white
-    from lifcal.imaging.grid_check import check_grid, check_lens_types, follow_grid
+    from lifcal.imaging.devignette import vignetting_from_white
+    from lifcal.imaging.grid_check import check_grid, check_lens_types
     from lifcal.metric import DepthEngine
 
     usable, grid, notes = run.usable, camera.grid, run.notes
@@ -355,40 +356,31 @@ def _make_engine(
         usable.white_checksum = compute_checksum(white)
     check_shown(usable, grid, f"{camera_path}: not the camera of these raws", listener)
     usable.grid = grid
-    with listener.status("looking at some of the raws"):
-        chosen = usable.choose(FRAMES_FOR_RANGE)
-        if not chosen:
-            return None
-        notes += find_mosaic(usable, chosen[0])
-        shown = follow_grid((usable[index] for index in chosen), grid)
-    if shown is not grid:
-        notes.append(_describe_move(camera, shown))
+    chosen = usable.choose(FRAMES_FOR_RANGE)
+    if not chosen:
+        return None
+    notes += find_mosaic(usable, chosen[0])
+    grid, moved_px = follow_frames(usable, chosen, grid, listener)
+    if moved_px > 0.0:
+        p = camera.parameters
+        # A micro image is the pupil's image: it moves by B / b_L0 of what the lens moves.
+        lens_px = moved_px * p.lens_to_array_mm / p.array_to_sensor_mm
+        notes.append(
+            f"the micro images are {moved_px:.2f} px off the camera's grid, as if the lens had "
+            f"been moved since the calibration, and the principal point by {lens_px:.0f} px with "
+            "it: calibrate again"
+        )
+        camera = replace(camera, grid=grid)
+    vignetting = None  # that of the grid's discs
     if white is not None:
         vignetting = vignetting_from_white(white)
-    elif grid.discs is not None:
-        vignetting = vignetting_from_discs(shown)
-    else:
-        vignetting = average_vignetting(usable, chosen, shown)
+    elif grid.discs is None:
+        vignetting = average_vignetting(usable, chosen, grid)
         notes.append(
             "no white image, and the camera's grid has no overlap discs: brightness inside micro "
             "images is evened out by the mean over the raws"
         )
     return DepthEngine(camera, vignetting, metric, bayer=bayer)
-
-
-def _describe_move(camera: PlenopticCamera, shown: MicroLensGrid) -> str:
-    """Return what it means that the micro images are not where the camera's grid has them."""
-    import numpy as np
-
-    own = camera.grid.centers_raw_px
-    off = float(np.median(np.hypot(*(shown.centers_raw_px[shown.index.nearest(own)] - own).T)))
-    p = camera.parameters
-    # A micro image is the pupil's image: it moves by B / b_L0 of what the lens moves.
-    moved = off * p.lens_to_array_mm / p.array_to_sensor_mm
-    return (
-        f"the micro images are {off:.2f} px off the camera's grid, as if the lens had been moved "
-        f"since the calibration, and the principal point by {moved:.0f} px with it: calibrate again"
-    )
 
 
 def _check_crop(crop: tuple[int, int, int, int] | None, k: PinholeIntrinsics) -> None:
