@@ -216,3 +216,22 @@ def test_a_grid_follows_nothing_that_frames_do_not_tell(seen):
     assert follow_grid([], off) is off
     listed = MicroLensGrid.from_centers(grid.centers_raw_px, grid.image_size, radius_px=6.0)
     assert follow_grid([frame], listed) is listed
+
+
+def test_only_what_the_parts_agree_on_moves_a_grid(seen, monkeypatch, rng):
+    """Shifts of parts with noise: four sigmas of a shift, and of a stretch, are needed."""
+    frame, grid = seen
+    noise = 0.12 * rng.standard_normal((9, 2))
+    noise -= noise.mean(axis=0)
+
+    def follow(shift):
+        monkeypatch.setattr(
+            "lifcal.imaging.grid_check.measure_grid_shifts", lambda *_: noise + shift
+        )
+        return follow_grid([frame], grid)
+
+    assert follow([0.1, 0.0]) is grid  # 0.8 % of the pitch, but the parts scatter by 1 %
+    found = follow([0.5, 0.0])
+    moved_by = found.lattice.origin_px - grid.lattice.origin_px
+    np.testing.assert_allclose(moved_by, [0.5, 0.0], atol=1e-9)
+    np.testing.assert_array_equal(found.lattice.basis_px, grid.lattice.basis_px)
