@@ -370,11 +370,11 @@ class MicroLensGrid:
     def on_lattice(
         self,
         lattice: Lattice,
+        bend: GridBend | None,
         *,
         radius_px: float | None = None,
-        discs: OverlapDiscs | None = None,
     ) -> MicroLensGrid:
-        """Return this grid on another lattice, with its bend and the deviations of its lenses.
+        """Return this grid on another lattice and bend, with the deviations of its lenses.
 
         Lenses are the same if they have the same place (q, r) in both lattices. A lens that this
         grid does not have deviates by zero.
@@ -382,15 +382,17 @@ class MicroLensGrid:
         Parameters
         ----------
         lattice : Lattice
-        radius_px, discs
-            Those of this grid if None.
+        bend : GridBend or None
+            The bend of the new grid.
+        radius_px : float or None
+            That of this grid if None.
         """
         if self.indices_qr is None:
             raise InputError("an explicit list of centers cannot be put on another lattice")
         radius = self.radius_px if radius_px is None else float(radius_px)
         deviations: FloatArray | None = None
         if self.deviations_px is not None:
-            indices, _ = list_lenses(lattice, self.bend, self.image_size, radius)
+            indices, _ = list_lenses(lattice, bend, self.image_size, radius)
             rows = find_rows(self.indices_qr, indices)
             deviations = np.where((rows >= 0)[:, None], self.deviations_px[rows], 0.0)
         return MicroLensGrid.from_lattice(
@@ -398,8 +400,8 @@ class MicroLensGrid:
             self.image_size,
             radius_px=radius,
             focal_planes=self.focal_planes,
-            discs=self.discs if discs is None else discs,
-            bend=self.bend,
+            discs=self.discs,
+            bend=bend,
             deviations_px=deviations,
         )
 
