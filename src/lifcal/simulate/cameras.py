@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lifcal.camera import (
+    ArrayTilt,
     BrownDistortion,
     Distortion,
     Lattice,
@@ -123,7 +124,8 @@ def _place_lenses(
     Returns
     -------
     camera : PlenopticCamera
-        The same camera with the true recorded centers of all micro images that touch the image.
+        The same camera with its tilt and the true recorded centers of all micro images that touch
+        the image.
     lenses : MicroLenses
     """
     c, s, p = camera.principal_point_px, camera.pixel_size_mm, camera.parameters
@@ -149,7 +151,9 @@ def _place_lenses(
     to_lens = p.lens_to_array_mm / (p.lens_to_array_mm + p.array_to_sensor_mm)
     centers_mm = (lattice.centers(indices) - c) * s * to_lens
     if imperfections.jitter_px > 0.0:
-        centers_mm = centers_mm + imperfections.jitter_px * s * rng.standard_normal((len(indices), 2))
+        centers_mm = centers_mm + imperfections.jitter_px * s * rng.standard_normal(
+            (len(indices), 2)
+        )
     lenses = MicroLenses.from_centers(centers_mm, camera, imperfections)
     recorded = camera.distortion.distort(c + lenses.image_centers_mm / s, c)
     inside = (recorded >= -0.5 - radius).all(axis=1) & (
@@ -162,7 +166,11 @@ def _place_lenses(
         lattice=None,
         indices_qr=None,
     )
-    return replace(camera, grid=grid), MicroLenses(
+    tilt = None
+    if imperfections.tilt_x_deg or imperfections.tilt_y_deg:
+        angles = (imperfections.tilt_x_deg, imperfections.tilt_y_deg)
+        tilt = ArrayTilt.from_angles(angles, p.array_to_sensor_mm, s)
+    return replace(camera, grid=grid, tilt=tilt), MicroLenses(
         lenses.centers_mm[inside], lenses.distances_mm[inside], lenses.image_centers_mm[inside]
     )
 
@@ -267,9 +275,16 @@ _PERFECT: Mapping[str, CameraDesign] = {
 }
 
 
+def _make_real(design: CameraDesign) -> CameraDesign:
+    """Return the design with mild imperfections; its main lens is corrected for its own range."""
+    near, far = design.working_range_mm
+    middle = round(2.0 / (1.0 / near + 1.0 / far))
+    return replace(design, imperfections=replace(REAL, object_distortion_distance_mm=float(middle)))
+
+
 CAMERAS: Mapping[str, CameraDesign] = {
     **_PERFECT,
-    **{f"{name}-real": replace(design, imperfections=REAL) for name, design in _PERFECT.items()},
+    **{f"{name}-real": _make_real(design) for name, design in _PERFECT.items()},
 }
 
 
