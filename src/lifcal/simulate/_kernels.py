@@ -216,18 +216,17 @@ def cull_surfaces(
 
 
 @njit(cache=True, inline="always")
-def distort_slope(inner_x, inner_y, main_x, main_y, slope_x, slope_y, main_lens):
-    """Return the slope with which a ray leaves a main lens with curved field and distortion.
+def distort_slope(main_x, main_y, slope_x, slope_y, distortion):
+    """Return the slope of a ray behind a main lens that distorts in object space.
 
-    The ray comes with slope (inner_x, inner_y) from a micro lens and meets the main lens at
-    (main_x, main_y); (slope_x, slope_y) is the slope that a perfect lens would give it.
+    The ray meets the main lens at (main_x, main_y) and would leave a perfect one with (slope_x,
+    slope_y). `distortion` is a, b and one over the distance that the distortion refers to.
     """
-    focal_length, _, curvature, a, b, nearness = main_lens
-    bend = curvature * (inner_x * inner_x + inner_y * inner_y) / focal_length
+    a, b, nearness = distortion
     # Slope from the lens' center to where the ray is at the distance 1 / nearness. The object
     # side is turned: the ray starts at minus (main_x, main_y).
-    from_x = slope_x + bend * main_x - nearness * main_x
-    from_y = slope_y + bend * main_y - nearness * main_y
+    from_x = slope_x - nearness * main_x
+    from_y = slope_y - nearness * main_y
     square = from_x * from_x + from_y * from_y
     factor = 1.0 - a * square + b * square * square
     return factor * from_x + nearness * main_x, factor * from_y + nearness * main_y
@@ -238,8 +237,9 @@ def render_raw(
     begin,
     end,
     window,
-    main_lens,
-    is_perfect,
+    stop,
+    distortion,
+    with_distortion,
     with_cos4,
     pixel_mm,
     principal,
@@ -272,16 +272,14 @@ def render_raw(
     place in the pixel (0..1, 0..1; beyond for a blurred sensor) and in the used part of the
     aperture (unit disc).
 
-    `main_lens`: focal length, distance of the stop behind the lens, field curvature, coefficients
-    a and b of the distortion in object space, and one over the distance that it refers to. With
-    `is_perfect` only the first two count. `lenses` (n_lenses, 7), mm from the axis: micro-image
-    center x, y; lens center x, y; distance from the stop; distance to the sensor; and how the
-    points of the micro aperture are spread over the plane of the stop, see below.
+    `stop` is the distance of the stop behind the main lens, `distortion` that in object space, see
+    `distort_slope`. `lenses` (n_lenses, 8), mm from the axis: micro-image center x, y; lens center
+    x, y; distance from the stop; distance to the sensor; how the points of the micro aperture are
+    spread over the plane of the stop, see below; and the main lens' focal length for rays that come
+    to this micro lens.
     """
     n_sets = samples.shape[0]
     n_rays = samples.shape[1]
-    focal_length = main_lens[0]
-    stop = main_lens[1]
     for i_row in range(begin, end):
         row = i_row + window[0]
         for i_col in range(out.shape[1]):
@@ -318,6 +316,7 @@ def render_raw(
                     # -ratio m + spread r, where m is the offset in the micro image.
                     ratio = from_stop / to_sensor
                     spread = lenses[lens, 6]
+                    focal_length = lenses[lens, 7]
                     # Of its points, the stop lets through those of this disc.
                     disc_radius = main_radius / abs(spread)
                     light = 0.0
@@ -349,9 +348,9 @@ def render_raw(
                         # The main lens bends the ray; on the object side x and z both flip.
                         slope_x = inner_x + main_x / focal_length
                         slope_y = inner_y + main_y / focal_length
-                        if not is_perfect:
+                        if with_distortion:
                             slope_x, slope_y = distort_slope(
-                                inner_x, inner_y, main_x, main_y, slope_x, slope_y, main_lens
+                                main_x, main_y, slope_x, slope_y, distortion
                             )
                         if with_cos4:
                             out_x = (x - lens_x - rx) / to_sensor

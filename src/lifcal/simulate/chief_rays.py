@@ -11,13 +11,14 @@ import numpy.typing as npt
 
 from lifcal.arrays import FloatArray, IntArray, check_array, check_indices
 from lifcal.errors import InputError
+from lifcal.simulate.imperfections import Imperfections
 from lifcal.simulate.optics import Optics
 
 _MOST_STEPS = 30
 """Newton steps; rays through lenses with mild errors need three to five."""
-_CLOSE_MM = 1e-10
-"""A ray is found when it passes the point within this distance, relative to its depth in metres:
-far below a thousandth of a pixel on any sensor."""
+_SMALL_SLOPE = 1e-13
+"""A ray is found when its slope is that toward the point within this. Seen by a micro lens it is
+far less than a millionth of a pixel, and more than rounding."""
 _STEP_MM = 1e-4
 """Step of the differences for the derivative on the main lens. The map is nearly linear, so that
 its size matters little."""
@@ -48,26 +49,28 @@ def trace_chief_rays(
         raise InputError(f"{len(points)} points for {len(indices)} lenses")
     centers = optics.micro_lenses.centers_mm[indices]
     distances = optics.micro_lenses.distances_mm[indices, None]
+    focal_lengths = optics.main_focal_lengths_mm[indices, None]
     depth = np.where(points[:, 2:] > 0.0, points[:, 2:], np.nan)
 
     def miss(main_mm: FloatArray) -> FloatArray:
-        """Return how far the ray through a place of the main lens passes from the point."""
-        slopes = leave_main_lens(optics, (centers - main_mm) / distances, main_mm)
+        """Return by what slope the ray through a place of the main lens misses the point."""
+        slopes = (centers - main_mm) / distances + main_mm / focal_lengths
+        slopes = _distort_slopes(slopes, main_mm, optics.imperfections)
         # The image side is turned: a ray leaves the main lens at minus the place on it.
-        return np.asarray(depth * slopes - main_mm - points[:, :2])
+        return np.asarray(slopes - (main_mm + points[:, :2]) / depth)
 
     main = np.zeros_like(centers)
     missed = miss(main)
     for _ in range(_MOST_STEPS):
-        if not np.nanmax(np.abs(missed) / depth, initial=0.0) > 1e-3 * _CLOSE_MM:
+        if not np.nanmax(np.abs(missed), initial=0.0) > _SMALL_SLOPE:
             break
-        columns = [(miss(main + step) - missed) / _STEP_MM for step in np.eye(2) * _STEP_MM]
-        jacobian = np.stack(columns, axis=2)
-        determinant = np.linalg.det(jacobian)
-        jacobian[~(np.abs(determinant) > 0.0)] = np.nan
-        main = main - np.linalg.solve(jacobian, missed[..., None])[..., 0]
+        by_x, by_y = ((miss(main + step) - missed) / _STEP_MM for step in np.eye(2) * _STEP_MM)
+        determinant = by_x[:, 0] * by_y[:, 1] - by_x[:, 1] * by_y[:, 0]
+        determinant = np.where(determinant == 0.0, np.nan, determinant)
+        main[:, 0] -= (by_y[:, 1] * missed[:, 0] - by_y[:, 0] * missed[:, 1]) / determinant
+        main[:, 1] -= (by_x[:, 0] * missed[:, 1] - by_x[:, 1] * missed[:, 0]) / determinant
         missed = miss(main)
-    found = (np.abs(missed) <= _CLOSE_MM * depth).all(axis=1)
+    found = (np.abs(missed) <= _SMALL_SLOPE).all(axis=1)
     p, camera = optics.camera.parameters, optics.camera
     total = p.lens_to_array_mm + p.array_to_sensor_mm
     landed = main + (centers - main) * (total / distances)
@@ -76,24 +79,11 @@ def trace_chief_rays(
     return camera.distortion.distort(c + landed / camera.pixel_size_mm, c)
 
 
-def leave_main_lens(optics: Optics, inner: FloatArray, main_mm: FloatArray) -> FloatArray:
-    """Return the slopes in object space of rays that meet the main lens from behind.
-
-    Parameters
-    ----------
-    optics : Optics
-    inner : (n, 2) float64
-        Slope of each ray between the main lens and the micro lens.
-    main_mm : (n, 2) float64
-        Where it meets the main lens.
-    """
-    errors = optics.imperfections
-    power = (
-        1.0 + errors.field_curvature * np.sum(inner**2, axis=1, keepdims=True)
-    ) / optics.camera.parameters.focal_length_mm
+def _distort_slopes(slopes: FloatArray, main_mm: FloatArray, errors: Imperfections) -> FloatArray:
+    """Return the slopes of rays, (n, 2), behind a main lens that distorts in object space."""
     distance = errors.object_distortion_distance_mm
-    back = 0.0 if distance is None else main_mm / distance
-    slopes = inner + power * main_mm - back
-    square = np.sum(slopes**2, axis=1, keepdims=True)
+    back = np.zeros_like(main_mm) if distance is None else main_mm / distance
+    toward = slopes - back
+    square = np.sum(toward**2, axis=1, keepdims=True)
     stretch = 1.0 - errors.object_distortion_a * square + errors.object_distortion_b * square**2
-    return np.asarray(stretch * slopes + back)
+    return np.asarray(stretch * toward + back)

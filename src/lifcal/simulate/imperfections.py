@@ -40,9 +40,9 @@ class Imperfections:
     stop_mm : float
         Distance of the aperture stop behind the main lens.
     field_curvature : float
-        The main lens refracts a ray with focal length `f_L / (1 + field_curvature h^2)`, where h is
-        the slope of the ray between main lens and micro lens. Positive values move the image of
-        the corners toward the main lens.
+        Rays that come to a micro lens are refracted by the main lens with the focal length
+        `f_L / (1 + field_curvature h^2)`, where h is the slope from the main lens' center to that
+        micro lens. Positive values move the image of the corners toward the main lens.
     cos4 : bool
         Light falls off with the fourth power of the cosine of its angle to the sensor's normal.
     blur_px : float
@@ -119,14 +119,15 @@ class Imperfections:
         return not any(departures)
 
     @property
-    def main_lens_is_ideal(self) -> bool:
-        """Whether the main lens images points of space onto points, without distortion."""
-        return not any((self.object_distortion_a, self.object_distortion_b, self.field_curvature))
+    def distorts_in_object_space(self) -> bool:
+        """Whether the main lens distorts in object space."""
+        return self.object_distortion_a != 0.0 or self.object_distortion_b != 0.0
 
     @property
     def is_inside_the_model(self) -> bool:
         """Whether the camera model with tilt describes where points appear, exactly."""
-        return self.main_lens_is_ideal and self.stop_mm == 0.0
+        outside = self.distorts_in_object_space or self.field_curvature or self.stop_mm
+        return not outside
 
     @property
     def suffix(self) -> str:
@@ -147,7 +148,9 @@ _RANGES: dict[str, tuple[float, float]] = {
     "object_distortion_distance_mm": (10.0, 1e6),
     # The stop stays between twice the shortest main lens' distance before it and the array.
     "stop_mm": (-25.0, 10.0),
-    "field_curvature": (-0.5, 0.5),
+    # 0.1 moves the corners of a 16 mm camera by 0.4 mm, more than the array's distance to the
+    # sensor.
+    "field_curvature": (-0.1, 0.1),
     # A blur of more than a few pixels leaves nothing of a micro image.
     "blur_px": (0.0, 3.0),
     "exposure_drift": (0.0, 0.9),

@@ -149,6 +149,15 @@ class Optics:
         return MicroLenses.from_model(self.camera) if self.lenses is None else self.lenses
 
     @property
+    def main_focal_lengths_mm(self) -> FloatArray:
+        """Focal length of the main lens for rays that come to each micro lens, (n_lenses,)."""
+        lenses = self.micro_lenses
+        square = np.sum((lenses.centers_mm / lenses.distances_mm[:, None]) ** 2, axis=1)
+        curvature = self.imperfections.field_curvature
+        focal: FloatArray = self.camera.parameters.focal_length_mm / (1.0 + curvature * square)
+        return focal
+
+    @property
     def apertures(self) -> Apertures:
         """The two stops, for vignetting and the shift of blurred points."""
         p = self.camera.parameters

@@ -313,19 +313,11 @@ class Renderer:
             )
         return out
 
-    @cached_property
-    def _main_lens(self) -> tuple[float, float, float, float, float, float]:
-        """What the kernel takes of the main lens, see `_kernels.render_raw`."""
-        errors = self.optics.imperfections
-        distance = errors.object_distortion_distance_mm
-        return (
-            float(self.optics.camera.parameters.focal_length_mm),
-            float(errors.stop_mm),
-            float(errors.field_curvature),
-            float(errors.object_distortion_a),
-            float(errors.object_distortion_b),
-            0.0 if distance is None else 1.0 / distance,
-        )
+    @property
+    def _nearness(self) -> float:
+        """One over the distance that the object-space distortion refers to, 1 / mm."""
+        distance = self.optics.imperfections.object_distortion_distance_mm
+        return 0.0 if distance is None else 1.0 / distance
 
     @cached_property
     def _lenses(self) -> FloatArray:
@@ -345,31 +337,42 @@ class Renderer:
         planes = planes / (1.0 + (planes - 1.0) * (1.0 - to_sensor / p.array_to_sensor_mm))
         spread = 1.0 + from_stop / to_sensor / planes
         return np.column_stack(
-            [lenses.image_centers_mm, lenses.centers_mm, from_stop, to_sensor, spread]
+            [
+                lenses.image_centers_mm,
+                lenses.centers_mm,
+                from_stop,
+                to_sensor,
+                spread,
+                optics.main_focal_lengths_mm,
+            ]
         )
 
     @cached_property
     def _bundles(self) -> tuple[FloatArray, float, float]:
         """The rays of each micro lens in object space, as `SurfacesInCamera.cull` takes them."""
         optics, lenses = self.optics, self.optics.micro_lenses
-        focal_length, stop, curvature, a, b, nearness = self._main_lens
+        errors, focal_lengths = optics.imperfections, optics.main_focal_lengths_mm
+        stop, main, micro = errors.stop_mm, optics.main_radius_mm, optics.micro_radius_mm
         from_stop = lenses.distances_mm - stop
         inner = lenses.centers_mm / from_stop[:, None]
-        shortest = float(from_stop.min())
-        through_stop = 1.0 - stop / focal_length
-        spread = abs(through_stop) * optics.micro_radius_mm / shortest
-        spread += optics.main_radius_mm * abs(1.0 / focal_length - through_stop / shortest)
-        slopes = inner * through_stop
-        steepest = float(np.hypot(inner[:, 0], inner[:, 1]).max())
-        steepest += (optics.main_radius_mm + optics.micro_radius_mm) / shortest
-        reach_mm = optics.main_radius_mm + abs(stop) * steepest
-        if not optics.imperfections.main_lens_is_ideal:
+        through_stop = 1.0 - stop / focal_lengths
+        slopes = inner * through_stop[:, None]
+        spread = float(
+            np.max(
+                np.abs(through_stop) * micro / from_stop
+                + main * np.abs(1.0 / focal_lengths - through_stop / from_stop)
+            )
+        )
+        steepest = float(np.max(np.hypot(inner[:, 0], inner[:, 1]) + (main + micro) / from_stop))
+        reach_mm = main + abs(stop) * steepest
+        if errors.distorts_in_object_space:
+            a, b = errors.object_distortion_a, errors.object_distortion_b
             square = np.sum(slopes * slopes, axis=1, keepdims=True)
             slopes = slopes * (1.0 - a * square + b * square * square)
-            # The largest stretch of a slope, and what the curved field and a finite distance add.
+            # The largest stretch of a slope, and what a finite distance adds.
             most = 2.0 * float(square.max())
             spread *= 1.0 + 3.0 * abs(a) * most + 5.0 * abs(b) * most * most
-            spread += reach_mm * (abs(curvature) * steepest**2 / focal_length + nearness)
+            spread += reach_mm * self._nearness
         return slopes, spread, reach_mm
 
     def render_white(self, seed: int = 0) -> Float32Array:
@@ -415,8 +418,9 @@ class Renderer:
         out = np.empty((n_y, n_x), np.float32)
         _kernels.render_raw(
             np.array([y, x]),
-            self._main_lens,
-            errors.main_lens_is_ideal,
+            float(errors.stop_mm),
+            (errors.object_distortion_a, errors.object_distortion_b, self._nearness),
+            errors.distorts_in_object_space,
             errors.cos4,
             camera.pixel_size_mm,
             camera.principal_point_px,

@@ -15,9 +15,9 @@ from lifcal.imaging.files import decode_image, encode_jpeg
 _ROWS_AT_ONCE = 256
 JPEG_QUALITY = 90
 """What cameras that write JPEG files use by default, or a little less."""
-_VIDEO_QUALITY = 50
-"""Quantizes the cosine transform with the steps of JPEG's own tables, about as strongly as video
-at a few Mbit/s quantizes its intra-coded frames."""
+_VIDEO_QUALITY = 75
+"""JPEG's scale of quantization. It leaves a peak signal-to-noise ratio of 37 dB on raws of
+`r5-16mm`, which is what video of ordinary quality has."""
 _VIDEO_RANGE = (16, 235)
 """Luma of black and white in video of limited range (ITU-R BT.601 and BT.709)."""
 
