@@ -26,6 +26,7 @@ from lifcal.bundle.summary import (
     Stage,
     measure_residual_scale,
 )
+from lifcal.bundle.virtual_start import VirtualStart, VirtualTracks, adjust_virtual
 
 __all__ = [
     "AdjustOptions",
@@ -49,7 +50,10 @@ __all__ = [
     "Stage",
     "Start",
     "VirtualPoints",
+    "VirtualStart",
+    "VirtualTracks",
     "adjust",
+    "adjust_virtual",
     "compute_covariance",
     "describe_weakness",
     "fit_line",

@@ -106,7 +106,7 @@ def _linearize_match(
     weight[1, 0], weight[1, 1], weight[1, 2] = w01, c00 * c22 - c02 * c02, c01 * c02 - c00 * c12
     weight[2, 0], weight[2, 1], weight[2, 2] = w02, weight[1, 2], c00 * c11 - c01 * c01
     weight /= determinant
-    return square
+    return float(square)
 
 
 @njit(cache=True, nogil=True)

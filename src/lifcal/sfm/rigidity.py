@@ -3,14 +3,15 @@
 With F, c and alpha, a virtual point (x_u, y_u, u) is a point of space in units of beta: it lies at
 the depth 1 / (u - alpha), on the ray through ((x_u, y_u) - c) / F. Two views of a rigid scene are
 related by one rotation and one shift in these units, without a scale of their own. A wrong F or
-alpha bends space projectively, and then no rigid motion fits. So each pair of views has a misfit for
-every (F, alpha), and the sum over many pairs has its minimum at the camera's.
+alpha bends space projectively, and then no rigid motion fits. So each pair of views has a misfit
+for every (F, alpha), and the sum over many pairs has its minimum at the camera's.
 
 A pair's misfit compares the second view with what the first one predicts for it, in x, y and u. The
 prediction carries the noise of the first view's place and virtual depth along, so along epipolar
-lines a match may be off by what the noise of u allows, and across them only by the noise of a place:
-the misfit holds the epipolar geometry, the line of u over 1 / z and the rigidity of distances, each
-with its own weight (functional maximum likelihood, to first order in the noise).
+lines a match may be off by what the noise of u allows, and across them only by the noise of a
+place: the misfit holds the epipolar geometry, the line of u over 1 / z and the rigidity of
+distances, each with its own weight. (It is the maximum likelihood over the motion and the true
+place and virtual depth of every match.)
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _SIGMA_PX, _FACTOR_U = 1.5, 4.0
 """Noise of a feature's place in the virtual image, raw px, and factor on the given sigmas of u, to
 begin with. Features sit at edges, where depth maps err by several of their sigmas (4 on a real R5
 recording); what is assumed too small bends F, too large only costs efficiency."""
-_RESTS_PX, _MOVES_PX = 1.5, 4.0
+RESTS_PX, _MOVES_PX = 1.5, 4.0
 """A match nearer than the first to its own place has not moved; a pair of views whose median match
 moved by less than the second says nothing about the camera."""
 _LIMIT, _UNSEEN = 9.0, 900.0
@@ -63,6 +64,8 @@ _LEAST_DEPTH = 1e-6
 _ALIGN_ROUNDS = 6
 _DISTINCT = 0.1
 """Two minima nearer to each other than this in log F are one."""
+_STRANGE = 36.0
+"""Squared misfit (6 sigma) from which a match does not follow its pair's motion."""
 _SURVIVES = 9.0
 """A minimum whose misfit is larger than the least by less than this (3 sigma) is kept."""
 
@@ -89,6 +92,12 @@ class PairMatches:
     sigma_second: FloatArray
 
     @property
+    def known(self) -> BoolArray:
+        """Which matches have a virtual depth in both views, (n,)."""
+        total = self.points_first[:, 2] + self.points_second[:, 2]
+        return np.isfinite(total + self.sigma_first + self.sigma_second)
+
+    @property
     def moved_px(self) -> FloatArray:
         """How far each match moved in the virtual image, (n,)."""
         return np.asarray(
@@ -103,6 +112,8 @@ class FocalHypothesis:
     Parameters
     ----------
     focal_px, alpha : float
+    radial : float
+        Takes a recorded place x, from c in image widths, to x (1 + radial |x|^2).
     sigma_log_focal : float
         Standard deviation of log F.
     misfit : float
@@ -111,6 +122,7 @@ class FocalHypothesis:
 
     focal_px: float
     alpha: float
+    radial: float
     sigma_log_focal: float
     misfit: float
 
@@ -203,7 +215,8 @@ def scan_focal_length(
     middle = 0.5 * (np.array(image_size) - 1.0)
     chosen = _choose_pairs(pairs)
     few = _pack(chosen[:_SCAN_PAIRS], middle, width, _SCAN_MATCHES, rng)
-    scan = _scan(few.with_noise(_SIGMA_PX / width, _FACTOR_U), np.geomspace(*FOCAL_RANGE, _FOCAL_STEPS))
+    focals = np.geomspace(*FOCAL_RANGE, _FOCAL_STEPS)
+    scan = _scan(few.with_noise(_SIGMA_PX / width, _FACTOR_U), focals)
     plain = _pack(chosen, middle, width, _MOST_MATCHES, rng)
     place, factor = _SIGMA_PX / width, _FACTOR_U
     data = plain.with_noise(place, factor)
@@ -229,6 +242,57 @@ def scan_focal_length(
     )
 
 
+def find_rest(pairs: Sequence[PairMatches]) -> tuple[float, float]:
+    """Tell whether the camera rests.
+
+    Returns
+    -------
+    float
+        Share of the pairs of views, near and far in time, in which most matches stay in place.
+    float
+        Share of all matches that move nevertheless.
+    """
+    judged = [pair.moved_px for pair in pairs if len(pair.points_first) >= _FEWEST_MATCHES]
+    if not judged:
+        return 0.0, 0.0
+    rests = np.array([np.median(moved) < RESTS_PX for moved in judged])
+    return float(rests.mean()), float(np.mean(np.concatenate(judged) > _MOVES_PX))
+
+
+def find_strangers(
+    pairs: Sequence[PairMatches], scan: RigidityScan, image_size: tuple[int, int]
+) -> list[BoolArray]:
+    """Tell for each pair which matches do not follow its majority's motion.
+
+    What is judged is a match's place and virtual depth with the best hypothesis' camera: what rests
+    in the image while the scene turns before it, and what moves on its own. Where the virtual depth
+    is not known, nothing is said against a match.
+
+    Parameters
+    ----------
+    pairs : sequence of PairMatches
+    scan : RigidityScan
+        Of these pairs.
+    image_size : (int, int)
+    """
+    width = float(image_size[0])
+    middle = 0.5 * (np.array(image_size) - 1.0)
+    best = scan.hypotheses[0]
+    found = [np.zeros(len(pair.points_first), np.bool_) for pair in pairs]
+    for strange, pair in zip(found, pairs, strict=True):
+        known = pair.known
+        if known.sum() < _FEWEST_MATCHES:
+            continue
+        chosen = _select(pair, known)
+        data = _pack([chosen], middle, width, int(known.sum()), None)
+        data = data.with_noise(scan.noise_px / width, scan.noise_u)
+        fit = _align(data, best.focal_px / width, best.alpha)
+        fit = fit._replace(camera=np.array([*fit.camera[:2], best.radial]))
+        _, normal = _relax(data, fit, _middle_u(data), _RELAX_ROUNDS)
+        strange[known] = normal.squares[0] > _STRANGE
+    return found
+
+
 # Matches
 
 
@@ -236,28 +300,23 @@ def _choose_pairs(pairs: Sequence[PairMatches]) -> list[PairMatches]:
     """Return the pairs that tell most: many matches that moved far, over all views."""
     usable = []
     for pair in pairs:
-        known = np.isfinite(pair.points_first[:, 2] + pair.points_second[:, 2])
-        known &= np.isfinite(pair.sigma_first + pair.sigma_second)
-        moved = pair.moved_px
+        known, moved = pair.known, pair.moved_px
         if known.sum() < _FEWEST_MATCHES or np.median(moved[known]) < _MOVES_PX:
             continue
         # what rests before a camera (or a turntable) that moves is not of the scene
-        known &= moved > _RESTS_PX
+        known &= moved > RESTS_PX
         if known.sum() >= _FEWEST_MATCHES:
             usable.append((pair, known, float(np.median(moved[known]))))
     if not usable:
         raise EstimationError(
-            f"none of {len(pairs)} pairs of views has {_FEWEST_MATCHES} matches that moved and have "
-            "a virtual depth",
+            f"none of {len(pairs)} pairs of views has {_FEWEST_MATCHES} matches that moved and "
+            "have a virtual depth",
             stage="start",
             evidence={"pairs": len(pairs)},
         )
     # A pair's worth: motion grows with the time between its views, matches fall. In turn for every
     # view, so that no part of the recording is left out.
-    worth = {
-        (pair.first, pair.second): moved * float(known.sum())
-        for pair, known, moved in usable
-    }
+    worth = {(pair.first, pair.second): moved * float(known.sum()) for pair, known, moved in usable}
     order = sorted(usable, key=lambda entry: -worth[entry[0].first, entry[0].second])
     count: dict[int, int] = {}
     chosen: list[PairMatches] = []
@@ -265,10 +324,11 @@ def _choose_pairs(pairs: Sequence[PairMatches]) -> list[PairMatches]:
     while order and len(chosen) < _MOST_PAIRS:
         most += 1
         later = []
-        for pair, known, moved in order:
+        for entry in order:
+            pair, known, _ = entry
             views = (pair.first, pair.second)
             if max(count.get(view, 0) for view in views) >= most:
-                later.append((pair, known, moved))
+                later.append(entry)
             elif len(chosen) < _MOST_PAIRS:
                 chosen.append(_select(pair, known))
                 for view in views:
@@ -293,14 +353,16 @@ def _pack(
     middle: FloatArray,
     width: float,
     most: int,
-    rng: np.random.Generator,
+    rng: np.random.Generator | None,
 ) -> _Data:
+    """Return so many matches of each pair at most, at random or (no generator) the first."""
     shape = (len(pairs), most)
     places = np.zeros((2, *shape, 3))
     variances = np.ones((*shape, 2, 3))
     used = np.zeros(shape, np.bool_)
     for i, pair in enumerate(pairs):
-        some = rng.permutation(len(pair.points_first))[:most]
+        n = len(pair.points_first)
+        some = (np.arange(n) if rng is None else rng.permutation(n))[:most]
         n = len(some)
         used[i, :n] = True
         for side, points, sigma in (
@@ -317,11 +379,11 @@ def _pack(
 
 
 def _parameters(fit: _Fit, middle: float) -> FloatArray:
-    """Return the derivatives of (turn, shift, log F, alpha, radial term) by the parameters, (p, 9, 9).
+    """Return derivatives of (turn, shift, log F, alpha, radial) by the parameters, (p, 9, 9).
 
     The parameters are a turn, the shift in units of the depth at the median u, log F, the log of
-    the distance of alpha from the median u, and the radial term. So points at the median depth stay where they are
-    when alpha changes, and alpha cannot pass the depths that are seen.
+    the distance of alpha from the median u, and the radial term. So points at the median depth
+    stay where they are when alpha changes, and alpha cannot pass the depths that are seen.
     """
     distance = middle - float(fit.camera[1])
     derivatives = np.tile(np.eye(9), (len(fit.shifts), 1, 1))
@@ -345,7 +407,7 @@ def _accumulate(data: _Data, fit: _Fit, middle: float) -> _Normal:
 
 
 def _step(data: _Data, fit: _Fit, steps: FloatArray, middle: float) -> _Fit:
-    """Return the fit after each pair's step (p, 9), of which the last three are the same for all."""
+    """Return the fit after each pair's step (p, 9); the last three are the same for all pairs."""
     linear = (_parameters(fit, middle) @ steps[..., None])[..., 0]
     true = np.empty_like(fit.true)
     _kernels.advance(*fit[:3], *data[:2], fit.true, *data[2:], linear, true)
@@ -526,12 +588,11 @@ def _judge(
         hypothesis = FocalHypothesis(
             width * float(fit.camera[0]),
             float(fit.camera[1]),
+            float(fit.camera[2]),
             float(np.sqrt(shared * plain[0, 0])),
             (fit.cost - least) / shared,
         )
-        apart = (
-            abs(np.log(other.focal_px / hypothesis.focal_px)) > _DISTINCT for other in found
-        )
+        apart = (abs(np.log(other.focal_px / hypothesis.focal_px)) > _DISTINCT for other in found)
         if hypothesis.misfit < _SURVIVES and all(apart):
             found.append(hypothesis)
     return tuple(found)
@@ -545,7 +606,7 @@ def _measure_noise(data: _Data, fit: _Fit) -> tuple[float, float]:
     the two views' u differ by, the larger counts.
     """
     residuals, jacobians = np.empty((*data.used.shape, 3)), np.empty((*data.used.shape, 3, 3))
-    _kernels.list_residuals(*fit[:3], *data, residuals, jacobians)
+    _kernels.list_residuals(*fit[:3], *data[:2], *data[2:], residuals, jacobians)
     good = np.isfinite(residuals).all(axis=-1)
     residuals, jacobians, variances = residuals[good], jacobians[good], data.variances[good]
     parallax = np.linalg.norm(jacobians[:, :2, 2], axis=1)
