@@ -585,7 +585,7 @@ class _Bench:
         translations[views] = state.translations_mm
         points[observations.point_ids] = state.points_world_mm
         self.geometry = SceneGeometry(
-            state.array, state.distortion, rotations, translations, points
+            state.array, state.distortion, rotations, translations, points, state.array_tilt
         )
         self._keep(kept[self.images.tracks] & seen[self.images.views])
         tangents = compute_tangents(self.geometry, self.tracks.points, self.tracks.references)

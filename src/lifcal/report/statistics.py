@@ -312,7 +312,7 @@ def _units(adjustment: Adjustment) -> dict[str, str]:
     """Return the unit of each parameter; 'no scale' where it has no metric meaning."""
     length = "mm" if adjustment.summary.scale_source is not None else "no scale"
     units = {"f_L": length, "b_L0": length, "B": length, "c_x": "px", "c_y": "px"}
-    units |= {"F": "px", "alpha": "", "beta": length}
+    units |= {"F": "px", "alpha": "", "beta": length, "t_x": "1/px", "t_y": "1/px"}
     distortion = adjustment.state.distortion
     units |= dict(zip(distortion.parameter_names(), distortion.units, strict=True))
     return units | {name: "" for name in adjustment.problem.names if name not in units}
