@@ -21,6 +21,7 @@ from lifcal.bundle.covariance import (
     describe_weakness,
     hold_uncertain,
 )
+from lifcal.bundle.cross_validation import CrossValidation
 from lifcal.bundle.degeneracy import (
     check_count,
     check_enough,
@@ -178,6 +179,8 @@ class Adjustment:
     residuals_px : (n_obs, 2) float64
         Seen minus measured.
     summary : AdjustSummary
+    cross_validation : CrossValidation or None
+        What the halves of the recording say, where `cross_validate` asked them.
     """
 
     camera: PlenopticCamera
@@ -186,6 +189,7 @@ class Adjustment:
     covariance: Covariance
     residuals_px: FloatArray
     summary: AdjustSummary
+    cross_validation: CrossValidation | None = None
 
     @property
     def cam_from_world(self) -> tuple[RigidTransform, ...]:

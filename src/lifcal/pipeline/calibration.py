@@ -26,6 +26,7 @@ from lifcal.bundle import (
     Observations,
     Prior,
     adjust,
+    cross_validate,
     fit_line,
     write_observations,
 )
@@ -137,7 +138,7 @@ class CalibrateOptions:
         In which each is measured at most.
     rounds : int
         Of measuring and adjusting at most.
-    distortion : str
+    distortion, tilt : str
         As in `AdjustOptions`.
     loss : str
     timestamps : tuple of float or None
@@ -152,6 +153,7 @@ class CalibrateOptions:
     views: int = 24
     rounds: int = 3
     distortion: str = "brown"
+    tilt: str = "auto"
     loss: str = "cauchy"
     timestamps: tuple[float, ...] | None = None
 
@@ -164,7 +166,8 @@ class CalibrateOptions:
             )
         if self.focal_length_mm is not None and not self.focal_length_mm > 0.0:
             raise InputError(f"focal length is {self.focal_length_mm} mm, needs a positive number")
-        AdjustOptions(loss=self.loss, distortion=self.distortion)  # or it says what is wrong
+        # raises a ConfigError that names what is wrong
+        AdjustOptions(loss=self.loss, distortion=self.distortion, tilt=self.tilt)
         for name, value, least in (
             ("points", self.points, 50),
             ("views", self.views, 2),
@@ -483,7 +486,8 @@ class _Bench:
                     break
         assert found is not None
         self._check(found)
-        return found
+        with listener.status("cross-validating: solving halves of the recording"):
+            return cross_validate(found, self._adjust_options())
 
     def _measure(self) -> Observations:
         assert self.patches is not None
@@ -549,25 +553,30 @@ class _Bench:
             geometry.translations[views],
             geometry.points_world[observations.point_ids],
         )
-        term, strength = _focus_term(self.grid)
         return adjust(
             observations,
             state,
             options.pixel_size_mm,
             self.grid,
-            AdjustOptions(
-                loss=options.loss,
-                distortion=options.distortion,
-                fixed=dict(options.scale.known),
-                focus=term,
-                focus_strength=strength,
-                plane_error=_PLANE_ERROR,
-                clustered=True,
-                scale_error=0.0 if self.distances is None else _SCALE_ERROR,
-                magnification_error=_MAGNIFICATION_ERROR,
-            ),
+            self._adjust_options(),
             distances=self.distances,
             positions=self.positions,
+        )
+
+    def _adjust_options(self) -> AdjustOptions:
+        term, strength = _focus_term(self.grid)
+        options = self.options
+        return AdjustOptions(
+            loss=options.loss,
+            distortion=options.distortion,
+            tilt=options.tilt,
+            fixed=dict(options.scale.known),
+            focus=term,
+            focus_strength=strength,
+            plane_error=_PLANE_ERROR,
+            clustered=True,
+            scale_error=0.0 if self.distances is None else _SCALE_ERROR,
+            magnification_error=_MAGNIFICATION_ERROR,
         )
 
     def _take(self, found: Adjustment) -> None:
