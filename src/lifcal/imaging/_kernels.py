@@ -3,7 +3,12 @@
 import numpy as np
 from numba import njit
 
+from lifcal.camera._kernels import cell_range
+from lifcal.geometry._kernels import pixels_within
 from lifcal.threads import in_parts
+
+_FAR_CELL = 1e9
+"""A cell number beyond this (or NaN) is of no image, and cannot become an index."""
 
 
 @in_parts(lambda totals: len(totals))
@@ -43,22 +48,24 @@ def fold_cell(
                 x = col - origin[0]
                 q = x * inverse[0, 0] + y * inverse[1, 0]
                 r = x * inverse[0, 1] + y * inverse[1, 1]
-                q_cell = int(np.floor(q + 0.5))
-                r_cell = int(np.floor(r + 0.5))
+                i = np.floor(r + 0.5) - r_first
+                j = np.floor(q + 0.5) - q_first
+                if not (abs(i) < _FAR_CELL and abs(j) < _FAR_CELL):
+                    continue
                 # Neighbors are offset alike: the offset of a cell nearby tells which cell it is.
-                i = min(max(r_cell - r_first, 0), brightness.shape[0] - 1)
-                j = min(max(q_cell - q_first, 0), brightness.shape[1] - 1)
-                off_x = offsets[i, j, 0]
-                off_y = offsets[i, j, 1]
+                near_i = min(max(int(i), 0), brightness.shape[0] - 1)
+                near_j = min(max(int(j), 0), brightness.shape[1] - 1)
+                off_x = offsets[near_i, near_j, 0]
+                off_y = offsets[near_i, near_j, 1]
                 if not (np.isfinite(off_x) and np.isfinite(off_y)):
                     continue
                 q -= off_x * inverse[0, 0] + off_y * inverse[1, 0]
                 r -= off_x * inverse[0, 1] + off_y * inverse[1, 1]
-                i = int(np.floor(r + 0.5)) - r_first
-                j = int(np.floor(q + 0.5)) - q_first
-                if i < 0 or j < 0 or i >= brightness.shape[0] or j >= brightness.shape[1]:
+                i = np.floor(r + 0.5) - r_first
+                j = np.floor(q + 0.5) - q_first
+                if not (0.0 <= i < brightness.shape[0] and 0.0 <= j < brightness.shape[1]):
                     continue
-                level = brightness[i, j]
+                level = brightness[int(i), int(j)]
                 if not level > 0.0:
                     continue
                 u = int(np.floor((q - np.floor(q)) * size + 0.5)) % size
@@ -141,21 +148,17 @@ def match_cells(
         errors[lens] = np.nan
         cx = centers[lens, 0]
         cy = centers[lens, 1]
-        if not (np.isfinite(cx) and np.isfinite(cy)):
-            continue
         matrix = np.zeros((5, 5))
         vector = np.zeros(5)
         model = np.empty(5)
         squares = 0.0
         total = 0.0
         inside = 0
-        x_first = max(0, int(np.ceil(cx - radius)))
-        x_last = min(width - 1, int(np.floor(cx + radius)))
-        y_first = max(0, int(np.ceil(cy - radius)))
-        y_last = min(height - 1, int(np.floor(cy + radius)))
-        for row in range(y_first, y_last + 1):
+        x_first, x_end = pixels_within(cx, radius, width)
+        y_first, y_end = pixels_within(cy, radius, height)
+        for row in range(y_first, y_end):
             dy = row - cy
-            for col in range(x_first, x_last + 1):
+            for col in range(x_first, x_end):
                 dx = col - cx
                 square = (dx * dx + dy * dy) * per_square
                 if square >= 1.0:
@@ -167,6 +170,8 @@ def match_cells(
                 # The table repeats: where in it is this pixel, and between which entries.
                 u = (dx * of_table[0, 0] + dy * of_table[1, 0] + 2.0) * size
                 v = (dx * of_table[0, 1] + dy * of_table[1, 1] + 2.0) * size
+                if not (0.0 <= u < 4.0 * size and 0.0 <= v < 4.0 * size):
+                    continue
                 u_low = int(u)
                 v_low = int(v)
                 a = u - u_low
@@ -264,10 +269,10 @@ def measure_discs(begin, end, image, centers, radius, means):
         cy = centers[lens, 1]
         total = 0.0
         inside = 0
-        for row in range(max(0, int(np.ceil(cy - radius))), min(height - 1, int(cy + radius)) + 1):
-            for col in range(
-                max(0, int(np.ceil(cx - radius))), min(width - 1, int(cx + radius)) + 1
-            ):
+        x_first, x_end = pixels_within(cx, radius, width)
+        y_first, y_end = pixels_within(cy, radius, height)
+        for row in range(y_first, y_end):
+            for col in range(x_first, x_end):
                 dx = col - cx
                 dy = row - cy
                 if dx * dx + dy * dy <= radius * radius and np.isfinite(image[row, col]):
@@ -294,14 +299,17 @@ def measure_rings(begin, end, image, centers, step, totals, counts, radii):
         radii[lens] = 0.0
         cx = centers[lens, 0]
         cy = centers[lens, 1]
-        for row in range(max(0, int(np.ceil(cy - reach))), min(height - 1, int(cy + reach)) + 1):
-            for col in range(max(0, int(np.ceil(cx - reach))), min(width - 1, int(cx + reach)) + 1):
+        x_first, x_end = pixels_within(cx, reach, width)
+        y_first, y_end = pixels_within(cy, reach, height)
+        for row in range(y_first, y_end):
+            for col in range(x_first, x_end):
                 value = image[row, col]
                 if not np.isfinite(value):
                     continue
                 distance = np.sqrt((col - cx) ** 2 + (row - cy) ** 2)
-                ring = int(distance / step)
-                if ring < n_rings:
+                place = distance / step
+                if place < n_rings:
+                    ring = int(place)
                     totals[lens, ring] += value
                     counts[lens, ring] += 1.0
                     radii[lens, ring] += distance
@@ -319,11 +327,9 @@ def sum_profiles(
     n = profiles.shape[1]
     reach = (n - 1) * step
     for row in range(begin, end):
-        j_first = max(0, int(np.floor((row - reach - origin[1]) / cell)))
-        j_last = min(shape[1] - 1, int(np.floor((row + reach - origin[1]) / cell)))
+        j_first, j_last = cell_range(row, reach, origin[1], cell, shape[1])
         for col in range(cols):
-            i_first = max(0, int(np.floor((col - reach - origin[0]) / cell)))
-            i_last = min(shape[0] - 1, int(np.floor((col + reach - origin[0]) / cell)))
+            i_first, i_last = cell_range(col, reach, origin[0], cell, shape[0])
             total = 0.0
             for j in range(j_first, j_last + 1):
                 for i in range(i_first, i_last + 1):
@@ -333,8 +339,8 @@ def sum_profiles(
                         dx = centers[lens, 0] - col
                         dy = centers[lens, 1] - row
                         place = np.sqrt(dx * dx + dy * dy) / step
-                        low = int(place)
-                        if low + 1 < n:
+                        if place < n - 1:
+                            low = int(place)
                             part = place - low
                             kind = types[lens]
                             total += (1.0 - part) * profiles[kind, low]

@@ -39,7 +39,9 @@ def pick_set(seed, row, col, n_sets):
 
 @njit(cache=True, inline="always")
 def sample_texture(texels, levels, texture, level, channel, u, v):
-    """Return the bilinear value at (u, v) in [0, 1]^2, 0 to 255; edges are extended."""
+    """Return the bilinear value at (u, v), 0 to 255, NaN outside [0, 1]^2; edges are extended."""
+    if not (0.0 <= u <= 1.0 and 0.0 <= v <= 1.0):
+        return math.nan
     offset = levels[texture, level, 0]
     width = levels[texture, level, 1]
     height = levels[texture, level, 2]
