@@ -7,7 +7,7 @@ import pytest
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.imaging.frames import check_plenoptic, looks_like_mosaic, make_frame, open_frames
 from lifcal.imaging.image_headers import read_header
-from lifcal.simulate import Simulation, SimulationOptions, build_camera
+from lifcal.simulate import Imperfections, Simulation, SimulationOptions, build_camera
 
 
 @pytest.fixture
@@ -260,7 +260,12 @@ def test_a_mosaic_is_seen():
 def test_an_ordinary_photograph_is_refused(tmp_path):
     simulation = Simulation(
         SimulationOptions(
-            camera="mini", scene="room", frames=2, pinhole_scale=1.0, rays_per_pixel=4
+            camera="mini",
+            scene="room",
+            frames=2,
+            pinhole_scale=1.0,
+            rays_per_pixel=4,
+            imperfections=Imperfections(lattice="recorded"),
         )
     )
     rendered = simulation.render_frame(0)

@@ -16,12 +16,17 @@ from lifcal.imaging.grid_check import (
 )
 from lifcal.imaging.grid_fit import average_frames, fit_grid_to_frames, refine_grid
 from lifcal.imaging.overlap_fit import match_types
-from lifcal.simulate import Simulation, SimulationOptions
+from lifcal.simulate import Imperfections, Simulation, SimulationOptions
+
+REGULAR = Imperfections(lattice="recorded")
+"""Centers that form a lattice as they are recorded: these tests move and exchange lattices."""
 
 
 @pytest.fixture(scope="module")
 def seen():
-    simulation = Simulation(SimulationOptions(camera="mini", frames=1, rays_per_pixel=2))
+    simulation = Simulation(
+        SimulationOptions(camera="mini", frames=1, rays_per_pixel=2, imperfections=REGULAR)
+    )
     frame = make_frame(simulation.render_frame(0).raw, "0", "0.png")
     return frame, simulation.optics.camera.grid
 
@@ -186,7 +191,9 @@ def largest_distance(grid, other):
 
 
 def test_a_grid_follows_the_micro_images():
-    simulation = Simulation(SimulationOptions(camera="mini", frames=3, rays_per_pixel=2))
+    simulation = Simulation(
+        SimulationOptions(camera="mini", frames=3, rays_per_pixel=2, imperfections=REGULAR)
+    )
     frames = [make_frame(simulation.render_frame(i).raw, "f", "f.png") for i in range(3)]
     grid = simulation.optics.camera.grid
     assert follow_grid(frames, grid) is grid

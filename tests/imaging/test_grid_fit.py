@@ -27,7 +27,7 @@ from lifcal.imaging.grid_fit import (
 )
 from lifcal.imaging.lattice_search import find_lattice
 from lifcal.imaging.raytrix import read_raytrix_xml
-from lifcal.simulate import Simulation, SimulationOptions
+from lifcal.simulate import Imperfections, Simulation, SimulationOptions
 
 CASES = {
     "hexagonal, three types": ("hexagonal-columns", 0.0008, (2.5, 3.1, 4.2)),
@@ -147,7 +147,13 @@ def test_a_vignetted_rim_is_left_out(rng):
 @pytest.fixture(scope="module")
 def recording():
     simulation = Simulation(
-        SimulationOptions(camera="mini", scene="desk", frames=8, rays_per_pixel=2)
+        SimulationOptions(
+            camera="mini",
+            scene="desk",
+            frames=8,
+            rays_per_pixel=2,
+            imperfections=Imperfections(lattice="recorded"),
+        )
     )
     raws = [simulation.render_frame(index).raw for index in range(8)]
     return simulation.optics.camera.grid, raws
