@@ -250,7 +250,7 @@ def test_scale_from_distances_between_centers(scene):
     check_metric(more, scene)
     assert more.covariance.sigmas()["B"] < sigma
     saved = summary_to_dict(more)["distances"]
-    assert [entry["points1"] for entry in saved] == [[0, 1, 2, 3], [8]]
+    assert [entry["points1"] for entry in saved] == [ids[:4].tolist(), ids[8:9].tolist()]
     np.testing.assert_allclose([entry["found_mm"] for entry in saved], both.lengths_mm, rtol=1e-6)
 
 

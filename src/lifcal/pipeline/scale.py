@@ -332,8 +332,8 @@ def place_markers(
     if options.marker_size_mm is not None:
         side = options.marker_size_mm
         sigma = options.marker_sigma_mm or _SIDE_SIGMA * side
-        for marker_id, corners in corner_indices.items():
-            ends += [([corners[i]] * 4, [corners[(i + 1) % 4]] * 4) for i in range(4)]
+        for marker_id, around in corner_indices.items():
+            ends += [([around[i]] * 4, [around[(i + 1) % 4]] * 4) for i in range(4)]
             rows += [(side, sigma)] * 4
             labels += [f"marker {marker_id}, side {i + 1}" for i in range(4)]
         if len(used) == 1:
@@ -352,7 +352,7 @@ def place_markers(
         raise DataError(
             f"none of the marker distances is between markers that were found {list(corners_of)}"
         )
-    seen_table = np.array(seen_at)
+    table, seen_table = np.array(rows), np.array(seen_at)
     return ScalePoints(
         np.concatenate([corners for corners, _ in used.values()]),
         np.repeat([int(views[len(views) // 2]) for _, views in used.values()], 4),
@@ -361,7 +361,8 @@ def place_markers(
         seen_table[:, 1].astype(np.int64),
         seen_table[:, 2:],
         np.array(ends, np.int64),
-        *np.array(rows).T,
+        table[:, 0],
+        table[:, 1],
         "markers",
         tuple(labels),
         tuple(notes),
