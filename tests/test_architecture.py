@@ -45,6 +45,7 @@ DOORS = {
         "imaging",
         "measure",
         "metric",
+        "sfm",
         "simulate",
         "threads",
         "virtual",

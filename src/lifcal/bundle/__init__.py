@@ -32,6 +32,7 @@ from lifcal.bundle.summary import (
     Stage,
     measure_residual_scale,
 )
+from lifcal.bundle.virtual_start import VirtualStart, VirtualTracks, adjust_virtual
 
 __all__ = [
     "AdjustOptions",
@@ -57,7 +58,10 @@ __all__ = [
     "Stage",
     "Start",
     "VirtualPoints",
+    "VirtualStart",
+    "VirtualTracks",
     "adjust",
+    "adjust_virtual",
     "compare_halves",
     "compute_covariance",
     "cross_validate",

@@ -41,7 +41,8 @@ def calibrate(
     ] = None,
     bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
     focal_length_mm: Annotated[
-        float | None, typer.Option(help="Nominal focal length: a start and a check.")
+        float | None,
+        typer.Option(help="Focal length engraved on the lens: a hint, and a check of the result."),
     ] = None,
     marker_size_mm: Annotated[
         float | None,
@@ -93,6 +94,13 @@ def calibrate(
             "none, or free (always estimated)."
         ),
     ] = "auto",
+    priors: Annotated[
+        bool,
+        typer.Option(
+            help="Use what is known of any camera: the principal point is near the middle of the "
+            "image (2 % of its width) and tangential distortion is small."
+        ),
+    ] = True,
     matching: Annotated[
         str, typer.Option(help="auto, sequential, exhaustive or retrieval.")
     ] = "auto",
@@ -130,6 +138,7 @@ def calibrate(
         points=points,
         distortion=distortion,
         tilt=tilt,
+        priors=priors,
         timestamps=None if timestamps is None else tuple(read_timestamps(timestamps)),
     )
     frames = open_frames(raws, bayer=bayer)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lifcal import __version__
-from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from lifcal.arrays import BoolArray, FloatArray, IntArray
 from lifcal.bundle import (
     Adjustment,
     AdjustOptions,
@@ -27,11 +27,10 @@ from lifcal.bundle import (
     Prior,
     adjust,
     cross_validate,
-    fit_line,
     write_observations,
 )
 from lifcal.bundle.files import write_adjustment
-from lifcal.camera import MicroLensGrid, PinholeArray, PlenopticCamera, read_camera
+from lifcal.camera import MicroLensGrid, PlenopticCamera, read_camera
 from lifcal.errors import ConfigError, DataError, EstimationError, InputError
 from lifcal.files import hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg, read_image
@@ -68,6 +67,7 @@ from lifcal.pipeline.scale import (
     place_picked,
     read_positions,
 )
+from lifcal.pipeline.starting import DepthMaps, start_geometry
 from lifcal.pipeline.tracking import read_gray, track_frames
 from lifcal.report import FrameEntry, build_statistics, write_report
 from lifcal.sfm import SfmModel, SfmOptions
@@ -88,10 +88,6 @@ FILES = (
 )
 _PIXEL_SIZES_UM = (0.5, 50.0)
 _SATURATED = 0.998
-_MAP_BYTES = 400 << 20
-"""Of depth maps kept in memory."""
-_MEDIAN_DEPTH = 1000.0
-"""Of the scene before its scale is known."""
 _WINDOW_SHARE, _LEAST_WINDOW_PX, _MOST_WINDOW_PX = 0.46, 2.5, 4.5
 """Of the patch: of the used radius of micro images, but within these limits."""
 _RIM_PX = 1.0
@@ -115,8 +111,13 @@ _FEWEST_VIEWS = 3
 _LEAST_MEASURED = 0.5
 """Of the micro images of a track: with fewer, its texture is not what most of them show."""
 _PICTURE_WIDTH = 700
-_FOCAL_TOLERANCE = 0.15
-"""Of a nominal focal length, which makers round."""
+_CENTER_SIGMA = 0.02
+"""Standard deviation of c about the middle of the image, as a part of its width, before any image
+is seen. Lenses are centred mechanically: the published calibrations of Raytrix R5, R12 and R32
+cameras have c within 0.2 to 1.7 % of the middle."""
+_TANGENTIAL_SIGMA = 0.002
+"""Standard deviation of the displacement by a tangential term at the left and right edge of the
+image, as a part of half its width. Assembled lenses have some tenths of a per mille."""
 _OPENINGS = (1.0, 30.0)
 """f-numbers of micro lenses that can be made, or are of use."""
 
@@ -129,7 +130,7 @@ class CalibrateOptions:
     ----------
     pixel_size_um : float
     focal_length_mm : float or None
-        Nominal: a start for the poses, and a check of the result.
+        Nominal: a hint where the images leave F open, and a check of the result.
     scale : ScaleOptions
     sfm : SfmOptions
     points : int
@@ -141,6 +142,9 @@ class CalibrateOptions:
     distortion, tilt : str
         As in `AdjustOptions`.
     loss : str
+    priors : bool
+        Whether to use what is known from how cameras are made: c is near the middle of the image,
+        and tangential distortion is small. See `camera_priors`.
     timestamps : tuple of float or None
         Of all frames, for poses.txt and to find them in a known trajectory; None: their indices.
     """
@@ -155,6 +159,7 @@ class CalibrateOptions:
     distortion: str = "brown"
     tilt: str = "auto"
     loss: str = "cauchy"
+    priors: bool = True
     timestamps: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -300,7 +305,7 @@ def _calibrate(
         adjustment = bench.calibrate(listener)
         clock.lap("measuring and adjusting")
     names = [frames.names[i] for i in adjustment.problem.observations.view_ids]
-    bias = measure_depth_bias(adjustment, _DepthMaps(run, names))
+    bias = measure_depth_bias(adjustment, DepthMaps(run, names))
     adjustment = replace(adjustment, camera=replace(adjustment.camera, depth_bias=bias))
     summary = _write_all(folder, run, bench, adjustment, key, clock)
     return Calibration(adjustment.camera, summary, folder, adjustment, problems)
@@ -317,23 +322,6 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[name] = now - self._last
         self._last = now
-
-
-class _DepthMaps:
-    """Depth maps of views, the last ones kept in memory."""
-
-    def __init__(self, run: FocusRun, names: list[str]) -> None:
-        self._paths = [run.record.paths(name)["u"] for name in names]
-        self._scale = float(run.record.content["settings"]["scale"])
-        self._held: dict[int, Float32Array] = {}
-
-    def __call__(self, view: int) -> tuple[Float32Array, float]:
-        if view not in self._held:
-            image = np.asarray(read_image(self._paths[view]), np.float32)
-            if (len(self._held) + 1) * image.nbytes > _MAP_BYTES:
-                self._held.clear()
-            self._held[view] = image
-        return self._held[view], self._scale
 
 
 @dataclass(eq=False)
@@ -373,10 +361,11 @@ class _Bench:
         names = [run.done[i] for i in view_images]
         place = {name: index for index, name in enumerate(run.usable.frames.names)}
         frame_indices = np.array([place[name] for name in names], np.int64)
-        depth_map = _DepthMaps(run, names)
-        notes: list[str] = []
+        depth_map = DepthMaps(run, names)
+        notes = list(model.notes)
         with listener.status("choosing points"):
-            geometry, tracked = _start_geometry(model, view_images, depth_map)
+            begin = start_geometry(model, run)
+            geometry, tracked = begin.geometry, (begin.point_indices, begin.view_indices)
         extra = _scale_points(run, options, geometry, names, depth_map, listener)
         with listener.status("choosing points"):
             window = float(
@@ -571,6 +560,9 @@ class _Bench:
             distortion=options.distortion,
             tilt=options.tilt,
             fixed=dict(options.scale.known),
+            priors=camera_priors(self.grid.image_size, options.distortion)
+            if options.priors
+            else {},
             focus=term,
             focus_strength=strength,
             plane_error=_PLANE_ERROR,
@@ -618,64 +610,9 @@ class _Bench:
                 f"B and the micro lenses do not fit: their f-number would be {opening:.2g}. Is the "
                 f"pixel size ({self.options.pixel_size_um:g} um) right, and the scale?"
             )
-        nominal = self.options.focal_length_mm
-        value = found.camera.parameters.focal_length_mm
-        if nominal is not None and abs(value / nominal - 1.0) > _FOCAL_TOLERANCE:
-            raise EstimationError(
-                f"f_L comes out as {value:.4g} mm, far from the nominal {nominal:g} mm: is the "
-                f"pixel size ({self.options.pixel_size_um:g} um) right, and the nominal focal "
-                "length?",
-                stage="calibrate",
-                evidence={"f_L": value},
-            )
 
 
-# Start values
-
-
-def _start_geometry(
-    model: SfmModel, view_images: IntArray, depth_map: _DepthMaps
-) -> tuple[SceneGeometry, tuple[IntArray, IntArray]]:
-    """Return the geometry in closed form (u against 1 / z), and the tracks in its views."""
-    poses = [pose for pose in model.cam_from_sfm if pose is not None]
-    view_of = np.full(len(model.cam_from_sfm), -1)
-    view_of[view_images] = np.arange(len(view_images))
-    views = view_of[model.view_indices]
-    cx, cy = model.principal_px.tolist()
-    geometry = SceneGeometry(
-        PinholeArray(model.focal_px, cx, cy, 0.0, 1.0),
-        model.distortion,
-        np.array([pose.rotation for pose in poses]),
-        np.array([pose.translation_mm for pose in poses]),
-        model.points_sfm,
-    )
-    depth = geometry.cam_points(model.point_indices, views)[:, 2]
-    u = np.full(len(views), np.nan)
-    for view in range(len(poses)):
-        here = views == view
-        u[here] = sample_map(*depth_map(view), model.points_virt_px[here])
-    good = np.isfinite(u) & (depth > 0.0)
-    if good.sum() < 20:
-        raise EstimationError(
-            f"only {int(good.sum())} tracked points have a virtual depth (need 20)", stage="start"
-        )
-    alpha, beta = fit_line(1.0 / depth[good], u[good], np.ones(int(good.sum())))
-    if not beta > 0.0:
-        raise EstimationError(
-            f"virtual depth does not rise with 1 / z (slope {beta:.3g}): all points are at one "
-            "depth, or the poses are wrong. Show near and far things, and move sideways",
-            stage="start",
-        )
-    size = _MEDIAN_DEPTH / float(np.median(depth[good]))
-    return (
-        replace(
-            geometry,
-            array=replace(geometry.array, alpha=alpha, beta_mm=beta * size),
-            translations=geometry.translations * size,
-            points_world=geometry.points_world * size,
-        ),
-        (model.point_indices, views),
-    )
+# Choosing what is measured
 
 
 def _scale_points(
@@ -683,7 +620,7 @@ def _scale_points(
     options: CalibrateOptions,
     geometry: SceneGeometry,
     names: list[str],
-    depth_map: _DepthMaps,
+    depth_map: DepthMaps,
     listener: Listener,
 ) -> ScalePoints | None:
     """Return the corners of markers and the picked points; None where neither was asked for."""
@@ -771,6 +708,31 @@ def _is_consistent(images: MicroImages, good: BoolArray, n_tracks: int) -> BoolA
     views = np.bincount(pairs[0], minlength=n_tracks)
     fit = (views >= _FEWEST_VIEWS) & (measured >= _LEAST_MEASURED * tried)
     return np.asarray(fit[images.tracks])
+
+
+def camera_priors(image_size: tuple[int, int], distortion: str) -> dict[str, Prior]:
+    """Return what is known of a camera from how cameras are made, before any image is seen.
+
+    The principal point is at the middle of the image within 2 % of its width, and a tangential
+    term displaces the left and right edges by 0.2 % of half the width (one sigma each).
+
+    Parameters
+    ----------
+    image_size : (int, int)
+        Width and height, px.
+    distortion : str
+        As in `AdjustOptions`; only Brown's model has tangential terms.
+    """
+    width, height = image_size
+    priors = {
+        "c_x": Prior(0.5 * (width - 1), _CENTER_SIGMA * width),
+        "c_y": Prior(0.5 * (height - 1), _CENTER_SIGMA * width),
+    }
+    if distortion in ("auto", "brown"):
+        # A term p displaces a point at the radius r by up to 3 p r^2.
+        sigma = _TANGENTIAL_SIGMA / (3.0 * 0.5 * width)
+        priors |= {"p0": Prior(0.0, sigma), "p1": Prior(0.0, sigma)}
+    return priors
 
 
 def _focus_term(grid: MicroLensGrid) -> tuple[FocusTerm | None, float | Prior]:
@@ -871,9 +833,7 @@ def _write_all(
             "settings": run.record.content["settings"],
         },
         seconds=clock.seconds,
-        # f_L was compared with one that is known
-        pixel_size_checked=bench.options.focal_length_mm is not None
-        or "f_L" in bench.options.scale.known,
+        nominal_focal_length_mm=bench.options.focal_length_mm,
     )
     summary["files"] = _digest_results(folder)
     summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()

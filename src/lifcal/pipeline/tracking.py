@@ -14,13 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from lifcal import __version__
+from lifcal.arrays import Float32Array
 from lifcal.camera import BrownDistortion
+from lifcal.errors import EstimationError
 from lifcal.files import write_bytes
 from lifcal.geometry import RigidTransform
 from lifcal.imaging.files import read_image
 from lifcal.imaging.frames import LUMINANCE
 from lifcal.pipeline.focusing import FocusRun
 from lifcal.pipeline.listener import Listener
+from lifcal.pipeline.starting import start_geometry
 from lifcal.sfm import SfmModel, SfmOptions, reconstruct
 
 _CACHE = Path("cache") / "sfm.npz"
@@ -40,6 +43,16 @@ def track_frames(
     kept = _read(folder / _CACHE, key)
     if kept is not None:
         return kept
+
+    def read_map(index: int, kind: str) -> Float32Array:
+        return np.asarray(read_image(run.record.paths(run.done[index])[kind]), np.float32)
+
+    def judge(model: SfmModel) -> float:
+        try:
+            return start_geometry(model, run).virtual.misfit
+        except EstimationError:
+            return np.inf
+
     images = [read_gray(run.record.paths(name)["focused"]) for name in run.done]
     # The lenses at the rim leave black where nothing is seen: no feature there.
     masks = [image > 0 for image in images]
@@ -58,10 +71,10 @@ def track_frames(
             run.record.content["settings"]["scale"],
             options,
             scratch=folder / _SCRATCH,
-            depths=lambda index: np.asarray(
-                read_image(run.record.paths(run.done[index])["u"]), np.float32
-            ),
+            depths=lambda index: read_map(index, "u"),
+            sigmas=lambda index: read_map(index, "sigma"),
             focal_px=focal_px,
+            judge=judge,
             on_stage=on_stage,
         )
         step("")
@@ -107,6 +120,7 @@ def _write(path: Path, key: str, model: SfmModel) -> None:
         view_indices=model.view_indices,
         points_virt_px=model.points_virt_px,
         mean_error_px=np.array(model.mean_error_px),
+        notes=np.array(model.notes, np.str_),
     )
     write_bytes(path, buffer.getvalue())
 
@@ -134,6 +148,7 @@ def _read(path: Path, key: str) -> SfmModel | None:
                 held["view_indices"],
                 held["points_virt_px"],
                 float(held["mean_error_px"]),
+                tuple(str(note) for note in held["notes"]),
             )
     except (OSError, EOFError, ValueError, KeyError, BadZipFile):
         return None

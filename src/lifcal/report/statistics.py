@@ -44,6 +44,9 @@ _DEGENERATE = (
 
 _CONTRADICTION = ("the known distances disagree", "the known lengths disagree")
 
+_NOMINAL_TOLERANCE = 0.1
+"""Of a nominal focal length: lenses differ from their engraving by up to 9 %."""
+
 _CAUTION_SCALE_PERCENT = 1.0
 _POOR_SCALE_PERCENT = 5.0
 _SIGNIFICANT = 3.0
@@ -89,7 +92,7 @@ def build_statistics(
     pictures: Mapping[str, str] | None = None,
     provenance: Mapping[str, Any] | None = None,
     seconds: Mapping[str, float] | None = None,
-    pixel_size_checked: bool = False,
+    nominal_focal_length_mm: float | None = None,
 ) -> dict[str, Any]:
     """Return what summary.json holds.
 
@@ -108,8 +111,9 @@ def build_statistics(
         What made this: files, settings, versions. Numbers, text, lists and mappings.
     seconds : mapping of str to float, optional
         Time of each stage, in order.
-    pixel_size_checked : bool
-        Whether f_L, which is in proportion to it, was compared with one that is known.
+    nominal_focal_length_mm : float, optional
+        What is engraved on the lens. f_L is in proportion to the pixel size, so a difference tells
+        of a wrong one.
     """
     content = summary_to_dict(adjustment)
     names = {frame.index: frame.name for frame in frames}
@@ -123,7 +127,7 @@ def build_statistics(
         "lifcal_version": __version__,
         "image_size_px": list(adjustment.camera.image_size),
         "pixel_size_um": 1000.0 * adjustment.camera.pixel_size_mm,
-        "pixel_size_checked": pixel_size_checked,
+        "nominal_focal_length_mm": nominal_focal_length_mm,
         "n_frames": len(frames),
         "n_registered": sum(frame.registered for frame in frames),
         "n_usable": sum(frame.usable for frame in frames),
@@ -172,6 +176,7 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     caution, if it is not poor but one of these holds:
 
     - there is no scale;
+    - f_L is more than 10 % from the nominal focal length;
     - frames could not be used, or were not registered;
     - the adjustment calls something weak;
     - sigma of the principal point is above 1 % of the image's width;
@@ -222,6 +227,7 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
         )
     if not metric:
         caution.append("there is no scale: lengths, beta, B, b_L0 and f_L are not metric")
+    caution += _compare_with_nominal(content)
     n_frames, n_usable = content["n_frames"], content["n_usable"]
     if n_usable < n_frames:
         caution.append(f"{n_frames - n_usable} of {n_frames} frames could not be used")
@@ -245,10 +251,10 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
         f"{_percent(_relative_sigma(content, 'B'))}; {content['n_views']} views, scale from "
         f"{content['scale_source']}, and the lens types agree."
     )
-    if not content["pixel_size_checked"]:
+    if content["parameters"]["f_L"]["sigma"]:
         text += (
-            f" Does the lens say {content['parameters']['f_L']['value']:.3g} mm? If not, the pixel "
-            f"size is not {content['pixel_size_um']:g} um."
+            f" f_L came out as {content['parameters']['f_L']['value']:.3g} mm. Is that the focal "
+            "length engraved on your lens? If not, check --pixel-size-um."
         )
     return {"level": "good", "text": text, "reasons": []}
 
@@ -279,6 +285,20 @@ def _judge_halves(found: Mapping[str, Any] | None) -> tuple[list[str], list[str]
         "wider for it"
     )
     return ([text], []) if factor > _POOR_FACTOR else ([], [text])
+
+
+def _compare_with_nominal(content: Mapping[str, Any]) -> list[str]:
+    """Return what is to be said about a nominal focal length."""
+    nominal = content.get("nominal_focal_length_mm")
+    entry = content["parameters"]["f_L"]
+    if nominal is None or abs(entry["value"] / nominal - 1.0) <= _NOMINAL_TOLERANCE:
+        return []
+    sigma = f" +- {entry['sigma']:.2g}" if entry["sigma"] else ""
+    return [
+        f"f_L came out as {entry['value']:.4g}{sigma} mm, and {nominal:g} mm was given. Is that "
+        f"the focal length engraved on your lens, and is the pixel size "
+        f"{content['pixel_size_um']:g} um? Check --focal-length-mm and --pixel-size-um"
+    ]
 
 
 def _relative_sigma(content: Mapping[str, Any], name: str) -> float:

@@ -11,9 +11,9 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,18 @@ from lifcal.geometry import RigidTransform
 from lifcal.imaging.files import write_png
 from lifcal.sfm.depth_check import agree_with_depth
 from lifcal.sfm.retrieval import find_similar_pairs
+from lifcal.sfm.rigidity import (
+    FOCAL_RANGE,
+    RESTS_PX,
+    PairMatches,
+    RigidityScan,
+    find_rest,
+    find_strangers,
+    scan_focal_length,
+)
+
+_DepthReader: TypeAlias = Callable[[int], Float32Array]
+_DepthReaders: TypeAlias = tuple[_DepthReader, _DepthReader | None]
 
 MATCHING = ("auto", "sequential", "exhaustive", "retrieval")
 _MOST_EXHAUSTIVE = 16
@@ -41,6 +53,19 @@ _INIT_ANGLE_WITH_DEPTH_DEG = 0.7
 _GROWTH = 1.4
 """Of a model between two adjustments of all of it. COLMAP's own is 1.1, for large scenes; here it
 gives the same poses after half the time."""
+_RESTING = 0.9
+"""Share of the pairs of images from which on the camera rests: a turntable that stands still for
+some frames has fewer, a fixed camera before moving things all of them."""
+_WEAK = 0.15
+"""Standard deviation of log F from which on one value of F is not enough to map with."""
+_FARTHEST = 0.7
+"""How far from the most likely log F the others are then, at most: a factor of two."""
+_SAME_FOCAL = 0.1
+"""Values of F nearer to each other than this give the same poses (in log F)."""
+_MANY_STRANGERS = 0.03
+"""Share of matches that do not follow the motion of most from which on it is said."""
+_SIGMA_SHARE = 0.01
+"""Sigma of a virtual depth as a share of it where none is given; its size is estimated anyway."""
 _SPACE, _SPACE_AN_IMAGE = 32 << 20, 1 << 20
 """Bytes that COLMAP's files may take besides images and masks: features and matches."""
 
@@ -106,6 +131,8 @@ class SfmModel:
         Where, in the recorded virtual image, raw pixels.
     mean_error_px : float
         Mean reprojection error, pixels of the images.
+    notes : tuple of str
+        What is good to know about how F was found, and about what was left out.
     """
 
     focal_px: float
@@ -117,6 +144,7 @@ class SfmModel:
     view_indices: IntArray
     points_virt_px: FloatArray
     mean_error_px: float
+    notes: tuple[str, ...] = ()
 
     @property
     def registered(self) -> BoolArray:
@@ -132,10 +160,16 @@ def reconstruct(
     *,
     scratch: Path | None = None,
     depths: Callable[[int], Float32Array] | None = None,
+    sigmas: Callable[[int], Float32Array] | None = None,
     focal_px: float | None = None,
+    judge: Callable[[SfmModel], float] | None = None,
     on_stage: Callable[[str], None] | None = None,
 ) -> SfmModel:
     """Find poses and points from totally focused images of one camera.
+
+    With virtual depths, F comes from the rigidity of the scene between pairs of images
+    (`scan_focal_length`) and is held while mapping, with c in the middle of the image. Without them
+    COLMAP calibrates itself, which some motions (a turntable's) leave undetermined.
 
     Parameters
     ----------
@@ -150,9 +184,14 @@ def reconstruct(
         of the system's.
     depths : callable, optional
         Returns the virtual depth of an image, NaN where unknown, (rows, cols): matches that
-        contradict it are left out, and views may be nearer to each other.
+        contradict it are left out, views may be nearer to each other, and F is found.
+    sigmas : callable, optional
+        Returns the standard deviation of that virtual depth.
     focal_px : float, optional
-        F roughly, in raw pixels: a start.
+        F roughly, in raw pixels: a start where virtual depths do not tell it.
+    judge : callable, optional
+        Where more than one F is possible, the model for which this is least is returned; without
+        it, that with the least reprojection error.
     on_stage : callable, optional
         Told what begins.
 
@@ -175,7 +214,15 @@ def reconstruct(
     try:
         _check_space(folder, images)
         return _reconstruct(
-            folder, images, masks, scale, options, depths, focal_px, on_stage or (lambda _: None)
+            folder,
+            images,
+            masks,
+            scale,
+            options,
+            None if depths is None else (depths, sigmas),
+            focal_px,
+            judge or (lambda model: model.mean_error_px),
+            on_stage or (lambda _: None),
         )
     except RuntimeError as error:  # what COLMAP says
         raise DataError(f"{folder}: COLMAP cannot work there: {error}") from error
@@ -210,8 +257,9 @@ def _reconstruct(
     masks: Sequence[BoolArray] | None,
     scale: float,
     options: SfmOptions,
-    depths: Callable[[int], Float32Array] | None,
+    depths: _DepthReaders | None,
     focal_px: float | None,
+    judge: Callable[[SfmModel], float],
     on_stage: Callable[[str], None],
 ) -> SfmModel:
     pycolmap = _import_pycolmap()
@@ -223,33 +271,162 @@ def _reconstruct(
         if masks is not None:
             write_png(folder / "masks" / f"{name}.png", masks[index].astype(np.uint8) * 255)
     database = folder / "database.db"
+    shape = images[0].shape
     on_stage("features")
-    _extract(pycolmap, folder, names, images[0].shape, masks is not None, scale, options, focal_px)
-    virtual_depths = None if depths is None else _sample_depths(pycolmap, database, names, depths)
-    found: Any = None
+    _extract(pycolmap, folder, names, shape, masks is not None, scale, options, focal_px)
+    keypoints = None if depths is None else _sample_depths(pycolmap, database, names, *depths)
+    best: SfmModel | None = None
     for matching in _list_ways(options, len(images)):
         on_stage("matching")
         _match(pycolmap, database, names, matching, options)
-        if virtual_depths is not None:
-            _check_by_depth(pycolmap, database, virtual_depths)
+        plan = _Plan((None,), ())
+        if keypoints is not None:
+            _check_by_depth(pycolmap, database, keypoints)
+            plan = _plan(pycolmap, database, keypoints, scale, shape, focal_px, options.seed)
         on_stage("mapping")
-        found = _map(pycolmap, folder, options, found, depths is not None)
-        if found is not None and found.num_reg_images() == len(images):
+        for focal in plan.focals_px:
+            if focal is not None:
+                _set_focal(pycolmap, database, focal * scale, shape)
+            found = _map(pycolmap, folder, options, depths is not None, hold=focal is not None)
+            if found is not None:
+                model = replace(_collect(found, names, scale), notes=plan.notes)
+                best = model if best is None else _choose(best, model, judge)
+        if best is not None and best.registered.all():
             break
-    n_registered = 0 if found is None else found.num_reg_images()
-    if n_registered < options.min_frames:
+    n_registered = 0 if best is None else int(best.registered.sum())
+    if best is None or n_registered < options.min_frames:
         raise EstimationError(
-            _say_too_few(pycolmap, database, len(images), n_registered, options.min_frames)
-            + (
-                ""
-                if focal_px is None
-                else f". Or the focal length that was given ({focal_px:.0f} px) is not theirs: "
-                "check it and the pixel size"
-            ),
+            _say_too_few(pycolmap, database, len(images), n_registered, options.min_frames),
             stage="sfm",
             evidence={"frames": len(images), "registered": n_registered},
         )
-    return _collect(found, names, scale)
+    return best
+
+
+def _choose(first: SfmModel, second: SfmModel, judge: Callable[[SfmModel], float]) -> SfmModel:
+    """Return the model with more images, or of those with as many the one that is judged better."""
+    counts = int(first.registered.sum()), int(second.registered.sum())
+    if counts[0] != counts[1]:
+        return first if counts[0] > counts[1] else second
+    return first if judge(first) <= judge(second) else second
+
+
+class _Plan(NamedTuple):
+    """Values of F to map with (None: COLMAP finds it), and what is to be said."""
+
+    focals_px: tuple[float | None, ...]
+    notes: tuple[str, ...]
+
+
+def _plan(
+    pycolmap: Any,
+    database: Path,
+    keypoints: dict[int, _Keypoints],
+    scale: float,
+    shape: tuple[int, ...],
+    focal_px: float | None,
+    seed: int,
+) -> _Plan:
+    """Find F from the matches, and leave out those that do not follow the motion of most.
+
+    Raises
+    ------
+    EstimationError
+        If the camera rests.
+    """
+    size = (round(shape[1] / scale), round(shape[0] / scale))
+    with pycolmap.Database.open(database) as opened:
+        ids, geometries = opened.read_two_view_geometries()
+        views = [pycolmap.pair_id_to_image_pair(pair_id) for pair_id in ids]
+        matches = [np.asarray(geometry.inlier_matches).reshape(-1, 2) for geometry in geometries]
+        pairs = [_pair_up(keypoints, views[i], matches[i], scale) for i in range(len(views))]
+        _check_motion(pairs)
+        try:
+            scan = scan_focal_length(pairs, size, seed=seed)
+        except EstimationError:  # too few depths: the images must do
+            return _Plan((None,), ())
+        strange = find_strangers(pairs, scan, size)
+        for i in range(len(views)):
+            if strange[i].any():
+                geometries[i].inlier_matches = matches[i][~strange[i]]
+                opened.update_two_view_geometry(*views[i], geometries[i])
+    return _Plan(_list_focals(scan, size[0], focal_px), tuple(_describe_strangers(pairs, strange)))
+
+
+def _pair_up(
+    keypoints: dict[int, _Keypoints],
+    views: tuple[int, int],
+    matches: npt.NDArray[np.uint32],
+    scale: float,
+) -> PairMatches:
+    points, sigmas = [], []
+    for side, view in enumerate(views):
+        found = keypoints[view]
+        chosen = matches[:, side]
+        places = _to_raw(found.places_px[chosen], scale)
+        points.append(np.column_stack([places, found.u[chosen]]))
+        sigmas.append(found.sigma[chosen])
+    return PairMatches(views[0], views[1], points[0], points[1], sigmas[0], sigmas[1])
+
+
+def _check_motion(pairs: Sequence[PairMatches]) -> None:
+    resting, moving = find_rest(pairs)
+    if resting < _RESTING:
+        return
+    scene = (
+        f"{100.0 * moving:.0f} % of the features move: the scene moves before a camera that rests"
+        if moving > _MANY_STRANGERS
+        else "the camera rests"
+    )
+    raise EstimationError(
+        f"in {100.0 * resting:.0f} % of the pairs of frames most features stay where they are in "
+        f"the image, and {scene}. Move the camera around a scene that rests, or turn the scene as "
+        "a whole",
+        stage="sfm",
+        evidence={"resting_pairs": resting, "moving_features": moving},
+    )
+
+
+def _list_focals(scan: RigidityScan, width: int, hint_px: float | None) -> tuple[float, ...]:
+    """Return the values of F to map with: one where rigidity tells it, else several around it."""
+    wanted: list[float] = []
+    for hypothesis in scan.hypotheses:
+        wanted.append(hypothesis.focal_px)
+        if hypothesis.sigma_log_focal > _WEAK:
+            factor = math.exp(min(hypothesis.sigma_log_focal, _FARTHEST))
+            wanted += [hypothesis.focal_px * factor, hypothesis.focal_px / factor]
+    if hint_px is not None and scan.hypotheses[0].sigma_log_focal > _WEAK:
+        wanted.append(hint_px)
+    found: list[float] = []
+    for focal in wanted:
+        focal = min(max(focal, FOCAL_RANGE[0] * width), FOCAL_RANGE[1] * width)
+        if all(abs(math.log(focal / other)) > _SAME_FOCAL for other in found):
+            found.append(focal)
+    return tuple(found)
+
+
+def _describe_strangers(pairs: Sequence[PairMatches], strange: Sequence[BoolArray]) -> list[str]:
+    flags = np.concatenate([np.zeros(0, np.bool_), *strange])
+    share = float(flags.mean()) if len(flags) else 0.0
+    if share < _MANY_STRANGERS:
+        return []
+    rests = np.concatenate([pair.moved_px < RESTS_PX for pair in pairs])
+    still = float(rests[flags].mean())
+    return [
+        f"{100.0 * share:.0f} % of the matches between frames do not follow the motion of most and "
+        f"are left out; {100.0 * still:.0f} % of these rest in the image, as a backdrop behind a "
+        "turntable does"
+    ]
+
+
+def _set_focal(pycolmap: Any, database: Path, focal: float, shape: tuple[int, ...]) -> None:
+    """Give the camera an F in px of the images, c in the middle, and no distortion."""
+    rows, cols = shape[:2]
+    with pycolmap.Database.open(database) as opened:
+        (camera,) = opened.read_all_cameras()
+        camera.params = [focal, 0.5 * cols, 0.5 * rows, 0.0]
+        camera.has_prior_focal_length = True
+        opened.update_camera(camera)
 
 
 def _extract(
@@ -328,26 +505,36 @@ def _match(pycolmap: Any, database: Path, names: list[str], way: str, options: S
 
 @dataclass(frozen=True, eq=False)
 class _Keypoints:
-    """Features of an image, and the virtual depth there, NaN where unknown."""
+    """Features of an image, and the virtual depth there with its sigma, NaN where unknown."""
 
     places_px: FloatArray
     u: FloatArray
+    sigma: FloatArray
 
 
 def _sample_depths(
-    pycolmap: Any, database: Path, names: list[str], depths: Callable[[int], Float32Array]
+    pycolmap: Any,
+    database: Path,
+    names: list[str],
+    depths: _DepthReader,
+    sigmas: _DepthReader | None,
 ) -> dict[int, _Keypoints]:
     found = {}
     with pycolmap.Database.open(database) as opened:
         for index, name in enumerate(names):
             image_id = opened.read_image_with_name(name).image_id
             places = np.asarray(opened.read_keypoints(image_id), np.float64)[:, :2]
-            u_map = depths(index)
-            cols, rows = np.floor(places).astype(np.int64).T
-            rows = np.clip(rows, 0, u_map.shape[0] - 1)
-            cols = np.clip(cols, 0, u_map.shape[1] - 1)
-            found[image_id] = _Keypoints(places, u_map[rows, cols].astype(np.float64))
+            u = _sample(depths(index), places)
+            sigma = _SIGMA_SHARE * np.abs(u) if sigmas is None else _sample(sigmas(index), places)
+            found[image_id] = _Keypoints(places, u, sigma)
     return found
+
+
+def _sample(image: Float32Array, places_px: FloatArray) -> FloatArray:
+    cols, rows = np.floor(places_px).astype(np.int64).T
+    rows = np.clip(rows, 0, image.shape[0] - 1)
+    cols = np.clip(cols, 0, image.shape[1] - 1)
+    return np.asarray(image[rows, cols], np.float64)
 
 
 def _check_by_depth(pycolmap: Any, database: Path, keypoints: dict[int, _Keypoints]) -> None:
@@ -366,9 +553,9 @@ def _check_by_depth(pycolmap: Any, database: Path, keypoints: dict[int, _Keypoin
                 opened.update_two_view_geometry(*pycolmap.pair_id_to_image_pair(pair_id), geometry)
 
 
-def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any, with_depth: bool) -> Any:
-    """Return the largest reconstruction, of this try or the one before."""
-    best = before
+def _map(pycolmap: Any, folder: Path, options: SfmOptions, with_depth: bool, *, hold: bool) -> Any:
+    """Return the largest reconstruction or None; with `hold`, F and c stay as they are."""
+    best = None
     with pycolmap.Database.open(folder / "database.db") as opened:
         enough = math.ceil(_ENOUGH * opened.num_images())
     for angle in (*_INIT_ANGLES_DEG, *([_INIT_ANGLE_WITH_DEPTH_DEG] if with_depth else [])):
@@ -381,6 +568,7 @@ def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any, with_dep
         mapping.min_model_size = 2
         mapping.mapper.init_min_tri_angle = angle
         mapping.ba_global_frames_ratio = mapping.ba_global_points_ratio = _GROWTH
+        mapping.ba_refine_focal_length = not hold
         out = Path(tempfile.mkdtemp(dir=folder))
         models = pycolmap.incremental_mapping(
             folder / "database.db", folder / "images", out, mapping
@@ -390,7 +578,7 @@ def _map(pycolmap: Any, folder: Path, options: SfmOptions, before: Any, with_dep
                 best = model
         if best is not None and best.num_reg_images() >= max(enough, options.min_frames):
             break
-    if best is not None and best is not before:
+    if best is not None and not hold:
         refinement = pycolmap.BundleAdjustmentOptions()
         refinement.refine_principal_point = True
         refinement.print_summary = False
