@@ -20,6 +20,8 @@ from lifcal.bundle import (
     adjust,
     solve,
 )
+from lifcal.bundle.files import summary_to_dict
+from lifcal.bundle.scale import compute_spans
 from lifcal.camera import NoDistortion
 from lifcal.errors import ConfigError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
@@ -220,13 +222,76 @@ def test_scale_from_markers(scene):
     """The sides of a quadrilateral in the order of its corners."""
     corners = np.array([[0, 1, 2, 3]])
     markers = Distances.from_markers(corners, 25.0, 0.01)
-    assert markers.point_ids.tolist() == [[0, 1], [1, 2], [2, 3], [3, 0]]
+    assert markers.point_ids[..., 0].tolist() == [[0, 1], [1, 2], [2, 3], [3, 0]]
     # true sides in place of 25 mm: the points of this scene are no square
-    ends = scene.truth.points_world_mm[markers.point_ids]
-    sides = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+    sides = np.linalg.norm(compute_spans(scene.truth.points_world_mm, markers.point_ids), axis=1)
     found = run(scene, distances=replace(markers, lengths_mm=sides))
     check_metric(found, scene)
     assert found.summary.scale_source == "markers"
+
+
+SQUARES = np.array([[[0, 1, 2, 3], [4, 5, 6, 7]]])
+
+
+def test_scale_from_distances_between_centers(scene):
+    """An end of a distance is the mean of four points; together with a plain distance too."""
+    length = np.linalg.norm(compute_spans(scene.truth.points_world_mm, SQUARES), axis=1)
+    ids = scene.observations.point_ids
+    found = run(scene, distances=Distances(ids[SQUARES], length, np.array([0.01])))
+    check_metric(found, scene)
+    sigma = found.covariance.sigmas()["B"]
+    plain = cases.distances_of(scene, [[8, 9]])
+    both = Distances(
+        np.concatenate([ids[SQUARES], plain.point_ids.repeat(4, axis=2)]),
+        np.append(length, plain.lengths_mm),
+        np.full(2, 0.01),
+    )
+    more = run(scene, distances=both)
+    check_metric(more, scene)
+    assert more.covariance.sigmas()["B"] < sigma
+    saved = summary_to_dict(more)["distances"]
+    assert [entry["points1"] for entry in saved] == [ids[:4].tolist(), ids[8:9].tolist()]
+    np.testing.assert_allclose([entry["found_mm"] for entry in saved], both.lengths_mm, rtol=1e-6)
+
+
+def test_a_point_four_times_is_the_point(scene):
+    """Single points, written as the mean of themselves, give the same to the last digits."""
+    plain = cases.distances_of(scene, [[0, 1], [3, 7]])
+    found = run(scene, distances=plain)
+    same = run(scene, distances=replace(plain, point_ids=plain.point_ids.repeat(4, axis=2)))
+    np.testing.assert_allclose(
+        same.camera.parameters.as_vector(), found.camera.parameters.as_vector(), rtol=1e-12
+    )
+    np.testing.assert_allclose(same.covariance.physical, found.covariance.physical, rtol=1e-6)
+
+
+def test_the_center_of_a_square_with_a_corner_missing():
+    distances = Distances(SQUARES, np.array([50.0]), np.array([0.1]))
+    there = np.arange(8)
+    assert distances.among(there).point_ids.tolist() == SQUARES.tolist()
+    # without corner 1, the diagonal through 0 and 2 is left
+    without = there[there != 1]
+    assert distances.are_between(without).all()
+    assert distances.among(without).point_ids.tolist() == [[[0, 2, 0, 2], [4, 5, 6, 7]]]
+    # both diagonals gone
+    for gone in ([0, 1], [0, 3], [2, 3], [0, 1, 2, 3]):
+        left = np.setdiff1d(there, gone)
+        assert not distances.are_between(left).any()
+        with pytest.raises(InputError, match="none of the distances"):
+            distances.among(left)
+    # single points have no other
+    plain = Distances(np.array([[0, 1]]), np.ones(1), np.ones(1))
+    assert not plain.are_between(np.array([0, 2])).any()
+
+
+def test_ends_that_make_no_sense():
+    one = np.ones(1)
+    with pytest.raises(InputError, match=r"needs \(n, 2\) or \(n, 2, 4\)"):
+        Distances(np.zeros((1, 2, 3), int), one, one)
+    with pytest.raises(InputError, match="from point 4 to itself"):
+        Distances(np.array([[[4] * 4, [4] * 4]]), one, one)
+    with pytest.raises(InputError, match="points 0/1/2/3 and 7 is -1 mm"):
+        Distances(np.array([[[0, 1, 2, 3], [7] * 4]]), -one, one)
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0])

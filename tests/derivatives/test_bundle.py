@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from lifcal.bundle import CameraPositions, Distances, Layout, Loss, Prior, Problem
+from lifcal.bundle.covariance import compare_lengths
 from lifcal.bundle.linear import extra_rows
+from lifcal.bundle.scale import compute_spans
 from lifcal.camera import BrownDistortion, DivisionDistortion, NoDistortion
 from tests.bundle import cases
 from tests.camera.cases import twin_distortion
@@ -100,16 +102,15 @@ def test_rows_are_the_cameras(scene):
 
 
 def all_terms(scene, **options):
-    """A problem with every kind of row."""
-    pairs = [[0, 1], [2, 3]]
-    ends = scene.truth.points_world_mm[pairs]
-    lengths = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1) + 1.0
+    """A problem with every kind of row: a distance between points, one between means of four."""
+    ends = np.array([[[0] * 4, [1] * 4], [[2, 3, 4, 5], [6, 1, 7, 0]]])
+    lengths = np.linalg.norm(compute_spans(scene.truth.points_world_mm, ends), axis=1) + 1.0
     positions = scene.truth.positions_world_mm() + 2.0
     return cases.make_problem(
         scene,
         shape="linear",
         priors={"f_L": Prior(16.0, 0.1), "B": Prior(0.4, 0.01), "F": Prior(900.0, 3.0)},
-        distances=Distances(scene.observations.point_ids[pairs], lengths, np.full(2, 0.3)),
+        distances=Distances(scene.observations.point_ids[ends], lengths, np.full(2, 0.3)),
         positions=CameraPositions(scene.observations.view_ids, positions, np.full(3, 0.5)),
         **options,
     )
@@ -193,6 +194,37 @@ def test_whole_system(scene, fixed, tilt):
         sparse.points, step.points, rtol=0, atol=1e-6 * np.abs(step.points).max()
     )
     np.testing.assert_allclose(sparse.intrinsics, step.intrinsics, rtol=1e-6)
+
+
+def test_what_the_images_know_of_distances(scene):
+    """Between markers' centers: corners are correlated, through the poses and the camera."""
+    ends = np.array([[[0] * 4, [1] * 4], [[2, 3, 4, 5], [6, 1, 7, 0]]])
+    spans = compute_spans(scene.truth.points_world_mm, ends)
+    lengths = np.linalg.norm(spans, axis=1)
+    distances = Distances(scene.observations.point_ids[ends], 1.1 * lengths, np.full(2, 0.3))
+    problem = cases.make_problem(scene)
+    noise = 0.3
+    found, covariance = compare_lengths(problem, scene.truth, distances, noise)
+    np.testing.assert_allclose(found, lengths, rtol=1e-6)
+    # The same from dense matrices: all unknowns but the first pose, lengths known to their size.
+    loose = replace(problem, distances=replace(distances, lengths_mm=lengths, sigmas_mm=lengths))
+    layout = Layout(loose)
+    _, J = numeric_system(loose, layout, noise)
+    n_theta, n_poses = len(loose.names), 6 * layout.n_views
+    free = np.ones(J.shape[1], bool)
+    free[:n_theta] = loose.free
+    free[n_theta : n_theta + 6] = False
+    scale = 1.0 / np.sqrt((J[:, free] ** 2).sum(axis=0))
+    inverse = np.linalg.inv((J[:, free] * scale).T @ (J[:, free] * scale)) * scale[:, None] * scale
+    slopes = np.zeros((2, J.shape[1]))
+    for row, (span, length) in enumerate(zip(spans, lengths, strict=True)):
+        for members, sign in zip(ends[row], (0.25, -0.25), strict=True):
+            for point in members:
+                place = n_theta + n_poses + 3 * point
+                slopes[row, place : place + 3] += sign * span / length**2
+    expected = slopes[:, free] @ inverse @ slopes[:, free].T
+    # differences through the step are good to 1e-6, of an inverse with a condition of some hundred
+    np.testing.assert_allclose(covariance, expected, rtol=1e-3)
 
 
 def scale_of(J, n):

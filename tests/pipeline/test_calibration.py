@@ -18,6 +18,7 @@ from lifcal.errors import ConfigError, DataError, EstimationError, InputError
 from lifcal.export import read_calibration
 from lifcal.geometry import Trajectory, read_tum, write_tum
 from lifcal.imaging.frames import open_frames
+from lifcal.imaging.markers import draw_marker
 from lifcal.pipeline.calibration import FILES, CalibrateOptions, _Bench, _key, calibrate_frames
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.scale import PickedDistance, ScaleOptions
@@ -346,6 +347,50 @@ def test_from_the_same_poses_the_numbers_are_the_same(recording, found, tracked)
         assert again.summary["parameters"][name] == entry
 
 
+def marker_distances(recording):
+    """Distances from the center of marker 5, which is plain black, to others of both sheets."""
+    centers = {m.id: m.corners_world_mm.mean(axis=0) for m in recording.simulation.scene.markers}
+    return tuple(
+        (5, other, float(np.linalg.norm(centers[5] - centers[other])), 0.05)
+        for other in (0, 3, 6, 9)
+    )
+
+
+def check_scale(result, other):
+    """Two results of the same images, of which only the lengths differ: B within its sigma."""
+    mine, theirs = (item.summary["parameters"]["B"] for item in (result, other))
+    assert mine["value"] != theirs["value"]
+    assert abs(mine["value"] - theirs["value"]) < np.hypot(mine["sigma"], theirs["sigma"])
+    assert 0.3 < mine["sigma"] / theirs["sigma"] < 3.0
+
+
+def test_distances_between_markers(recording, found, tracked):
+    """A center is the mean of four corners: nothing is measured where markers are plain."""
+    plain = draw_marker(5, cell_px=1)[3:5, 3:5]
+    assert not plain.any()
+    result = recording.calibrate(
+        tracked, ScaleOptions(marker_distances=marker_distances(recording))
+    )
+    assert result.summary["scale_source"] == "markers"
+    known = result.summary["distances"]
+    assert {entry["what"] for entry in known} <= {f"markers 5 and {i}" for i in (0, 3, 6, 9)}
+    assert len(known) >= 2
+    for entry in known:
+        assert entry["found_mm"] == pytest.approx(entry["mm"], rel=0.005)
+    check_scale(result, found)
+
+
+def test_markers_distances_and_trajectory_together(recording, found, tracked, tmp_path):
+    path = tmp_path / "robot.txt"
+    write_tum(path, recording.simulation.trajectory)
+    scale = ScaleOptions(
+        marker_size_mm=40.0, marker_distances=marker_distances(recording), trajectory=path
+    )
+    result = recording.calibrate(tracked, scale)
+    assert result.summary["scale_source"] == "markers and camera positions"
+    check_scale(result, found)
+
+
 def test_without_a_scale(recording, tracked):
     free = recording.calibrate(tracked, ScaleOptions())
     assert free.summary["scale_source"] is None
@@ -364,8 +409,6 @@ def test_what_cannot_be_done_is_said(recording, tracked, capsys):
     missing = PickedDistance("nosuch", (10.0, 10.0), (50.0, 50.0), 30.0, 0.1)
     with pytest.raises(DataError, match="there is no frame nosuch"):
         recording.calibrate(tracked, ScaleOptions(distances=(missing,)))
-    with pytest.raises(InputError, match="markers or picked distances, not both"):
-        ScaleOptions(marker_size_mm=40.0, distances=(missing,))
     with pytest.raises(DataError, match=r"none\.txt: no such file"):
         ScaleOptions(trajectory=tracked / "none.txt")
     # as a user meets it

@@ -179,12 +179,12 @@ def test_markers_are_placed_exactly(geometry, rng):
     seen = sight(geometry, markers, range(6))
     options = ScaleOptions(marker_size_mm=40.0, marker_distances=((4, 9, 170.0, 0.3),))
     found = place_markers(geometry, seen, SCALE, options)
-    wanted = np.vstack([*markers.values(), *(corners.mean(axis=0) for corners in markers.values())])
+    wanted = np.vstack(list(markers.values()))
     np.testing.assert_allclose(found.points_world, wanted, atol=1e-4)
-    np.testing.assert_array_equal(
-        found.pairs,
-        [[0, 1], [1, 2], [2, 3], [3, 0], [4, 5], [5, 6], [6, 7], [7, 4], [8, 9]],
-    )
+    sides = [[0, 1], [1, 2], [2, 3], [3, 0], [4, 5], [5, 6], [6, 7], [7, 4]]
+    np.testing.assert_array_equal(found.ends[:8], np.repeat(np.array(sides)[:, :, None], 4, axis=2))
+    # between centers: the means of the corners, at which nothing is measured
+    np.testing.assert_array_equal(found.ends[8], [[0, 1, 2, 3], [4, 5, 6, 7]])
     assert found.lengths_mm.tolist() == [40.0] * 8 + [170.0]
     # 0.2 % of a side, as people print
     assert found.sigmas_mm == pytest.approx([0.08] * 8 + [0.3])
@@ -192,16 +192,16 @@ def test_markers_are_placed_exactly(geometry, rng):
     assert found.source == "markers"
     assert set(found.references.tolist()) == {3}
     # normals are across the sides
-    sides = [[0, 1, 3]] * 4 + [[4, 5, 7]] * 4 + [[0, 1, 3], [4, 5, 7]]
-    for normal, (a, b, c) in zip(found.normals_world, sides, strict=True):
+    corners = [[0, 1, 3]] * 4 + [[4, 5, 7]] * 4
+    for normal, (a, b, c) in zip(found.normals_world, corners, strict=True):
         along = [wanted[b] - wanted[a], wanted[c] - wanted[a]]
         np.testing.assert_allclose(along @ normal, 0.0, atol=1e-4 * np.linalg.norm(normal))
     # every point has its place in all views
-    assert len(found.seen_points) == 10 * 6
+    assert len(found.seen_points) == 8 * 6
     for point, view, xy in zip(found.seen_points, found.seen_views, found.seen_px, strict=True):
         np.testing.assert_allclose(see(geometry, wanted[point], [view])[0], xy, atol=0.02)
     distances = found.distances(100)
-    np.testing.assert_array_equal(distances.point_ids, found.pairs + 100)
+    np.testing.assert_array_equal(distances.point_ids, found.ends + 100)
     given = place_markers(
         geometry, seen, SCALE, ScaleOptions(marker_size_mm=40.0, marker_sigma_mm=0.5)
     )
@@ -234,8 +234,9 @@ def test_markers_that_are_missing(geometry, rng):
     seen = sight(geometry, markers, range(6))
     known = ((0, 1, 60.0, 0.1), (0, 5, 300.0, 0.1))
     found = place_markers(geometry, seen, SCALE, ScaleOptions(marker_distances=known))
-    # no sides: the centers only
-    assert len(found.points_world) == 2
+    # the corners, without what their sides are
+    np.testing.assert_allclose(found.points_world, np.vstack(list(markers.values())), atol=1e-4)
+    np.testing.assert_array_equal(found.ends, [[[0, 1, 2, 3], [4, 5, 6, 7]]])
     assert found.lengths_mm.tolist() == [60.0]
     assert found.notes == ("marker 5 of the distances was not found: left out",)
     with pytest.raises(DataError, match=r"none of the marker distances.*\[0, 1\]"):
@@ -243,6 +244,38 @@ def test_markers_that_are_missing(geometry, rng):
     once = {2: seen[2], 3: []}
     with pytest.raises(DataError, match=r"markers \[0, 1\] were found, but none in 2 views"):
         place_markers(geometry, once, SCALE, ScaleOptions(marker_size_mm=40.0))
+
+
+def test_markers_without_a_distance_are_not_measured(geometry, rng):
+    markers = {i: square((60.0 * i, 0.0, 800.0), 40.0, rng) for i in (0, 1, 2)}
+    seen = sight(geometry, markers, range(6))
+    options = ScaleOptions(marker_distances=((0, 2, 120.0, 0.1),))
+    found = place_markers(geometry, seen, SCALE, options)
+    wanted = np.vstack([markers[0], markers[2]])
+    np.testing.assert_allclose(found.points_world, wanted, atol=1e-4)
+
+
+def test_markers_and_picked_points_together(geometry, rng):
+    seen = sight(geometry, {7: square((10.0, 20.0, 800.0), 40.0, rng)}, range(6))
+    options = ScaleOptions(
+        marker_size_mm=40.0,
+        distances=(PickedDistance("c", (100.0, 80.0), (200.0, 150.0), 90.0, 0.4),),
+    )
+    corners = place_markers(geometry, seen, SCALE, options)
+    images = [draw_plane(geometry, view) for view in range(6)]
+    picked = place_picked(
+        geometry, options.distances, lambda _: 0, lambda *_: 3.0, lambda view: images[view], SCALE
+    )
+    both = corners.join(picked)
+    assert len(both.points_world) == 6
+    np.testing.assert_array_equal(both.ends[:4], corners.ends)
+    np.testing.assert_array_equal(both.ends[4], [[4] * 4, [5] * 4])
+    np.testing.assert_array_equal(both.points_world[both.ends[4, :, 0]], picked.points_world)
+    assert both.lengths_mm.tolist() == [40.0] * 4 + [90.0]
+    assert both.source == "markers and distances"
+    assert len(both.labels) == 5
+    last = both.seen_points >= 4
+    np.testing.assert_array_equal(both.seen_px[last], picked.seen_px)
 
 
 PLANE_MM = 800.0
@@ -291,7 +324,7 @@ def test_picked_points(geometry):
     np.testing.assert_array_equal(found.references, [3, 3])
     np.testing.assert_array_equal(found.seen_views, [3, 3])
     np.testing.assert_allclose(found.seen_px, xy, atol=1e-9)
-    np.testing.assert_array_equal(found.pairs, [[0, 1]])
+    np.testing.assert_array_equal(found.ends, [[[0] * 4, [1] * 4]])
     assert (found.lengths_mm[0], found.sigmas_mm[0], found.source) == (130.0, 0.5, "distances")
     # Without texture there is the depth map only: 1 % of u is 10 mm here.
     blank = np.full((240, 320), 99, np.uint8)

@@ -33,7 +33,7 @@ from lifcal.bundle.focus import FocusTerm
 from lifcal.bundle.linear import Layout, count_parameters
 from lifcal.bundle.observations import Observations
 from lifcal.bundle.problem import LENGTHS, BundleState, Prior, Problem
-from lifcal.bundle.scale import CameraPositions, Distances, find_ids
+from lifcal.bundle.scale import CameraPositions, Distances, compute_spans, find_ids
 from lifcal.bundle.selection import (
     check_inside,
     grid_from_observations,
@@ -455,10 +455,9 @@ def _scale_state(
         shift = target.mean(axis=0) - rotation @ (places.mean(axis=0) * factor)
         return state.moved(RigidTransform(rotation, shift))
     if distances is not None:
-        ends = state.points_world_mm[
-            find_ids(distances.point_ids.ravel(), observations.point_ids, "point")
-        ].reshape(-1, 2, 3)
-        lengths = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+        ids = distances.point_ids
+        ends = find_ids(ids.ravel(), observations.point_ids, "point").reshape(ids.shape)
+        lengths = np.linalg.norm(compute_spans(state.points_world_mm, ends), axis=1)
         good = lengths > 0.0
         if not good.any():
             raise EstimationError(
@@ -599,7 +598,7 @@ class _Run:
         EstimationError
             If there is no majority, and they differ so much that no sigma explains it.
         """
-        distances = distances.select(distances.are_between(stage.problem.observations.point_ids))
+        distances = distances.among(stage.problem.observations.point_ids)
         n = len(distances.lengths_mm)
         if n < 2:
             return distances
@@ -791,8 +790,7 @@ def _leave_out(problem: Problem, wrong: BoolArray) -> Problem:
     check_enough(observations)
     distances, positions = problem.distances, problem.positions
     if distances is not None:
-        there = distances.are_between(observations.point_ids)
-        distances = distances.select(there)
+        distances = distances.among(observations.point_ids)
     if positions is not None:
         positions = positions.select(np.isin(positions.view_ids, observations.view_ids))
     return replace(

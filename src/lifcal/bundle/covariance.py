@@ -11,7 +11,7 @@ from scipy import linalg
 from lifcal.arrays import FloatArray, IntArray, read_only
 from lifcal.bundle.linear import Layout, Loss, ReducedSystem, ScaledCholesky, pose_jacobians
 from lifcal.bundle.problem import BundleState, Problem
-from lifcal.bundle.scale import Distances, find_ids
+from lifcal.bundle.scale import Distances, compute_spans
 from lifcal.camera import PHYSICAL_PARAMETERS
 from lifcal.errors import EstimationError
 
@@ -465,9 +465,8 @@ def compare_lengths(
         Of their logarithms; what they have in common, the scale, is known to 1. None if points are
         not determined.
     """
-    places = find_ids(distances.point_ids.ravel(), problem.observations.point_ids, "point")
-    ends = state.points_world_mm[places].reshape(-1, 2, 3)
-    span = ends[:, 0] - ends[:, 1]
+    ends = replace(problem, distances=distances).distance_points
+    span = compute_spans(state.points_world_mm, ends)
     lengths = np.linalg.norm(span, axis=1)
     if not (lengths > 0.0).all():
         return np.maximum(lengths, 1e-300), None
@@ -484,9 +483,11 @@ def compare_lengths(
     design = np.zeros((len(lengths), layout.size))
     slope = span / lengths[:, None] ** 2
     rows = np.arange(len(lengths))[:, None]
+    kept = layout.n_poses + 3 * np.searchsorted(layout.kept_points, ends)
     for end, sign in ((0, 1.0), (1, -1.0)):
-        kept = np.searchsorted(layout.kept_points, places.reshape(-1, 2)[:, end])
-        design[rows, layout.n_poses + 3 * kept[:, None] + np.arange(3)] += sign * slope
+        for member in range(ends.shape[2]):
+            columns = kept[:, end, member, None] + np.arange(3)
+            design[rows, columns] += sign * slope / ends.shape[2]
     design = design[:, free]
     # what the last step would still change: in a flat valley that is more than it seems
     step = -inverse @ system.reduced_gradient[free]

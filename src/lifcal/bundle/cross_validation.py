@@ -262,7 +262,7 @@ def _restrict_problem(whole: Problem, observations: Observations, start: BundleS
     distances, positions = whole.distances, whole.positions
     if distances is not None:
         there = distances.are_between(observations.point_ids)
-        distances = distances.select(there) if there.any() else None
+        distances = distances.among(observations.point_ids) if there.any() else None
     if positions is not None:
         there = np.isin(positions.view_ids, observations.view_ids)
         positions = positions.select(there) if there.sum() >= _FEWEST_VIEWS else None

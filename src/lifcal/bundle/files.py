@@ -9,6 +9,7 @@ import numpy as np
 
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.bundle.adjustment import Adjustment
+from lifcal.bundle.scale import compute_spans
 from lifcal.camera import write_camera
 from lifcal.files import write_json, write_text
 from lifcal.geometry import Trajectory, write_tum
@@ -89,19 +90,19 @@ def summary_to_dict(adjustment: Adjustment) -> dict[str, Any]:
         }
     distances: list[dict[str, Any]] = []
     if problem.distances is not None:
-        ends = state.points_world_mm[problem.distance_points]
-        found = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+        spans = compute_spans(state.points_world_mm, problem.distance_points)
+        found = np.linalg.norm(spans, axis=1)
         known = problem.distances
         distances = [
             {
                 "what": label,
-                "point1": int(i),
-                "point2": int(j),
+                "points1": list(dict.fromkeys(first)),
+                "points2": list(dict.fromkeys(second)),
                 "mm": mm,
                 "sigma": sigma,
                 "found_mm": value,
             }
-            for label, (i, j), mm, sigma, value in zip(
+            for label, (first, second), mm, sigma, value in zip(
                 known.labels,
                 known.point_ids.tolist(),
                 known.lengths_mm.tolist(),

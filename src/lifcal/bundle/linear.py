@@ -17,6 +17,7 @@ from lifcal.arrays import BoolArray, FloatArray, IntArray
 from lifcal.bundle import _kernels
 from lifcal.bundle.focus import NO_FOCUS
 from lifcal.bundle.problem import LENGTHS, BundleState, Problem
+from lifcal.bundle.scale import compute_spans
 
 N_CHUNKS = 64
 """Into which sums over points are split. A constant, so that results do not depend on threads."""
@@ -676,17 +677,21 @@ def extra_rows(layout: Layout, state: BundleState) -> tuple[sparse.csr_matrix, F
             residuals.append(np.array([(value - prior.value) / prior.sigma]))
         start += len(priors)
     if problem.distances is not None:
-        first, second = problem.distance_points.T
-        difference = state.points_world_mm[first] - state.points_world_mm[second]
-        length = np.linalg.norm(difference, axis=1)
+        ends = problem.distance_points
+        span = compute_spans(state.points_world_mm, ends)
+        length = np.linalg.norm(span, axis=1)
         sigma = problem.distances.sigmas_mm
-        slope = difference / (np.maximum(length, 1e-12) * sigma)[:, None]
-        row = np.arange(len(first))[:, None]
-        for indices, sign in ((first, 1.0), (second, -1.0)):
-            place = np.searchsorted(layout.kept_points, indices)
-            add(row, layout.n_poses + 3 * place[:, None] + np.arange(3), sign * slope)
+        slope = span / (np.maximum(length, 1e-12) * sigma)[:, None]
+        # An end is the mean of its members, each of which moves it by its share.
+        place = layout.n_poses + 3 * np.searchsorted(layout.kept_points, ends)
+        share = np.array([1.0, -1.0])[:, None, None] / ends.shape[2]
+        add(
+            np.arange(len(ends))[:, None, None, None],
+            place[..., None] + np.arange(3),
+            np.broadcast_to(share * slope[:, None, None, :], (*ends.shape, 3)),
+        )
         residuals.append((length - problem.distances.lengths_mm) / sigma)
-        start += len(first)
+        start += len(ends)
     if problem.positions is not None:
         views, sigma = problem.position_views, problem.positions.sigmas_mm
         rotations = state.rotations[views]

@@ -331,11 +331,11 @@ class Problem:
 
     @cached_property
     def distance_points(self) -> IntArray:
-        """Point indices of the distances, (n, 2)."""
+        """Point indices of the ends of the distances, (n, 2, n_members)."""
         if self.distances is None:
-            return np.zeros((0, 2), np.int64)
+            return np.zeros((0, 2, 1), np.int64)
         ids = self.distances.point_ids
-        return find_ids(ids.ravel(), self.observations.point_ids, "point").reshape(-1, 2)
+        return find_ids(ids.ravel(), self.observations.point_ids, "point").reshape(ids.shape)
 
     @cached_property
     def position_views(self) -> IntArray:

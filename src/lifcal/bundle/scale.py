@@ -18,12 +18,14 @@ _LEAST_SIGMA = 1e-7
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Known distances between scene points.
+    """Known distances between scene points, or between the centers of square markers.
 
     Parameters
     ----------
-    point_ids : (n, 2) int64
-        As the observations call the points.
+    point_ids : (n, 2, n_members) int64
+        As the observations call the points. An end of a distance is one point, or the mean of a
+        square's four corners, in order around it; a point that is repeated four times stands for
+        itself. Given as (n, 2), all ends are single points.
     lengths_mm, sigmas_mm : (n,) float64
     source : str
         What the summary and camera.json call it.
@@ -39,8 +41,13 @@ class Distances:
 
     def __post_init__(self) -> None:
         ids = np.asarray(self.point_ids)
-        if ids.ndim != 2 or ids.shape[1] != 2 or not np.issubdtype(ids.dtype, np.integer):
-            raise InputError(f"point_ids has shape {ids.shape}, needs (n, 2) integers")
+        if ids.ndim == 2:
+            ids = ids[:, :, None]
+        if ids.shape[1:] not in ((2, 1), (2, 4)) or not np.issubdtype(ids.dtype, np.integer):
+            raise InputError(
+                f"point_ids has shape {np.shape(self.point_ids)}, needs (n, 2) or (n, 2, 4) "
+                "integers"
+            )
         lengths = check_array(self.lengths_mm, "lengths_mm", (len(ids),))
         sigmas = check_array(self.sigmas_mm, "sigmas_mm", (len(ids),))
         if len(ids) == 0:
@@ -50,22 +57,21 @@ class Distances:
             if not good.all():
                 i = int(np.argmin(good))
                 raise InputError(
-                    f"{name} between points {ids[i, 0]} and {ids[i, 1]} is {values[i]:g} mm, needs "
-                    "a positive number"
+                    f"{name} between {_name_ends(ids[i])} is {values[i]:g} mm, needs a positive "
+                    "number"
                 )
         tiny = sigmas < _LEAST_SIGMA * lengths
         if tiny.any():
             i = int(np.argmax(tiny))
             raise InputError(
-                f"sigma of the distance between points {ids[i, 0]} and {ids[i, 1]} is "
-                f"{sigmas[i]:g} mm, less than {_LEAST_SIGMA:g} of it: nobody measures so well"
+                f"sigma of the distance between {_name_ends(ids[i])} is {sigmas[i]:g} mm, less "
+                f"than {_LEAST_SIGMA:g} of it: nobody measures so well"
             )
-        if (ids[:, 0] == ids[:, 1]).any():
-            i = int(np.argmax(ids[:, 0] == ids[:, 1]))
-            raise InputError(f"a distance from point {ids[i, 0]} to itself")
+        same = (ids[:, 0] == ids[:, 1]).all(axis=1)
+        if same.any():
+            raise InputError(f"a distance from point {ids[np.argmax(same), 0, 0]} to itself")
         if not self.labels:
-            named = tuple(f"points {a} and {b}" for a, b in ids.tolist())
-            object.__setattr__(self, "labels", named)
+            object.__setattr__(self, "labels", tuple(map(_name_ends, ids)))
         if len(self.labels) != len(ids):
             raise InputError(f"{len(self.labels)} labels for {len(ids)} distances")
         object.__setattr__(self, "point_ids", read_only(ids.astype(np.int64)))
@@ -91,8 +97,32 @@ class Distances:
         )
 
     def are_between(self, point_ids: IntArray) -> BoolArray:
-        """Tell which distances have both their points among these."""
-        return np.asarray(np.isin(self.point_ids, point_ids).all(axis=1))
+        """Tell which distances have both their ends among these points."""
+        return np.asarray(np.isin(self._ends_among(point_ids), point_ids).all(axis=(1, 2)))
+
+    def among(self, point_ids: IntArray) -> Distances:
+        """Return the distances that have both their ends among these points.
+
+        Of a square of which a corner is missing, the center is the middle of two opposite corners.
+
+        Raises
+        ------
+        InputError
+            If none is left.
+        """
+        ends = replace(self, point_ids=self._ends_among(point_ids))
+        return ends.select(self.are_between(point_ids))
+
+    def _ends_among(self, point_ids: IntArray) -> IntArray:
+        """Return the ends, incomplete squares replaced by one of their diagonals if it is whole."""
+        ends = self.point_ids
+        if ends.shape[2] == 4:
+            there = np.isin(ends, point_ids)
+            incomplete = ~there.all(axis=2, keepdims=True)
+            for diagonal in ([0, 2, 0, 2], [1, 3, 1, 3]):
+                whole = there[:, :, diagonal].all(axis=2, keepdims=True)
+                ends = np.where(incomplete & whole, self.point_ids[:, :, diagonal], ends)
+        return ends
 
     def select(self, keep: BoolArray) -> Distances:
         """Return some of the distances.
@@ -156,6 +186,28 @@ class CameraPositions:
         return CameraPositions(
             self.view_ids[keep], self.positions_world_mm[keep], self.sigmas_mm[keep]
         )
+
+
+def compute_spans(points_world_mm: FloatArray, ends: IntArray) -> FloatArray:
+    """Return the vectors from the second to the first ends of distances, (n, 3).
+
+    Parameters
+    ----------
+    points_world_mm : (n_points, 3) float64
+    ends : (n, 2, n_members) int64
+        Point indices; an end is the mean of its members.
+    """
+    means = points_world_mm[ends].mean(axis=2)
+    return np.asarray(means[:, 0] - means[:, 1])
+
+
+def _name_ends(ends: IntArray) -> str:
+    """Return what the ends (2, n_members) of a distance are called in messages."""
+    first, second = (
+        str(members[0]) if len(set(members)) == 1 else "/".join(map(str, members))
+        for members in ends.tolist()
+    )
+    return f"points {first} and {second}"
 
 
 def read_distances(path: str | Path) -> Distances:

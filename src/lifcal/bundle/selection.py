@@ -205,10 +205,9 @@ def keep_known_points(
         raise InputError(
             "none of the distances is between points that are observed in registered views"
         )
-    if there.all():
-        return distances
-    notes.append(f"{int((~there).sum())} distances are to points that are not used: left out")
-    return distances.select(there)
+    if not there.all():
+        notes.append(f"{int((~there).sum())} distances are to points that are not used: left out")
+    return distances.among(observations.point_ids)
 
 
 def keep_known_views(

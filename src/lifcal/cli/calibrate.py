@@ -51,7 +51,8 @@ def calibrate(
     marker_distances: Annotated[
         Path | None,
         typer.Option(
-            help="'id1 id2 mm sigma' a line: between markers' centers.", rich_help_panel=_SCALE
+            help="Known distances between the centers of markers, 'id1 id2 mm sigma' a line.",
+            rich_help_panel=_SCALE,
         ),
     ] = None,
     dictionary: Annotated[

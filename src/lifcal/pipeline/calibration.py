@@ -520,7 +520,7 @@ class _Bench:
         """Raise EstimationError if no known distance has both its ends measured."""
         if self.distances is None:
             return
-        if np.isin(self.distances.point_ids, measured_tracks).all(axis=1).any():
+        if self.distances.are_between(measured_tracks).any():
             return
         raise EstimationError(
             f"no {self.distances.source} could be measured in {_FEWEST_VIEWS} views: is what they "
@@ -623,14 +623,16 @@ def _scale_points(
     depth_map: DepthMaps,
     listener: Listener,
 ) -> ScalePoints | None:
+    """Return the corners of markers and the picked points; None where neither was asked for."""
     known = options.scale
     image_scale = float(run.record.content["settings"]["scale"])
+    corners = None
     if known.uses_markers:
         paths = [run.record.paths(name)["focused"] for name in names]
         markers = find_markers(paths, known, listener)
-        return place_markers(geometry, dict(enumerate(markers)), image_scale, known)
+        corners = place_markers(geometry, dict(enumerate(markers)), image_scale, known)
     if not known.distances:
-        return None
+        return corners
 
     def find_view(frame: str) -> int:
         return find_frame(frame, run.usable.frames.names, names)
@@ -642,7 +644,10 @@ def _scale_points(
         return read_gray(run.record.paths(names[view])["focused"])
 
     with listener.status("finding the picked points"):
-        return place_picked(geometry, known.distances, find_view, sample_u, read_view, image_scale)
+        picked = place_picked(
+            geometry, known.distances, find_view, sample_u, read_view, image_scale
+        )
+    return picked if corners is None else corners.join(picked)
 
 
 def _choose_images(

@@ -110,8 +110,6 @@ class ScaleOptions:
             raise InputError("recalibration needs both f_L and B, as in f_L=16.7,B=0.38")
         if self.dictionary not in DICTIONARIES:
             raise ConfigError.unknown("marker dictionary", self.dictionary, DICTIONARIES)
-        if self.uses_markers and self.distances:
-            raise InputError("give markers or picked distances, not both")
         if self.trajectory is not None and not self.trajectory.is_file():
             raise DataError(f"{self.trajectory}: no such file")
         if self.known and (self.uses_markers or self.distances or self.trajectory is not None):
@@ -137,8 +135,9 @@ class ScalePoints:
         The view in which each is as it was picked, or well seen.
     normals_world : (n, 3) float64
         Of the surfaces that they lie on; NaN where unknown.
-    pairs : (n_distances, 2) int64
-        Into `points_world`.
+    ends : (n_distances, 2, 4) int64
+        Into `points_world`: a marker's four corners, whose mean is its center, or one point four
+        times.
     lengths_mm, sigmas_mm : (n_distances,) float64
     seen_points, seen_views : (n_seen,) int64
         Where points were found or picked ...
@@ -156,7 +155,7 @@ class ScalePoints:
     seen_points: IntArray
     seen_views: IntArray
     seen_px: FloatArray
-    pairs: IntArray
+    ends: IntArray
     lengths_mm: FloatArray
     sigmas_mm: FloatArray
     source: str
@@ -166,7 +165,25 @@ class ScalePoints:
     def distances(self, first_id: int) -> Distances:
         """Return the distances, points numbered from `first_id` on."""
         return Distances(
-            self.pairs + first_id, self.lengths_mm, self.sigmas_mm, self.source, self.labels
+            self.ends + first_id, self.lengths_mm, self.sigmas_mm, self.source, self.labels
+        )
+
+    def join(self, other: ScalePoints) -> ScalePoints:
+        """Return these points and those of another source."""
+        first = len(self.points_world)
+        return ScalePoints(
+            np.concatenate([self.points_world, other.points_world]),
+            np.concatenate([self.references, other.references]),
+            np.concatenate([self.normals_world, other.normals_world]),
+            np.concatenate([self.seen_points, other.seen_points + first]),
+            np.concatenate([self.seen_views, other.seen_views]),
+            np.concatenate([self.seen_px, other.seen_px]),
+            np.concatenate([self.ends, other.ends + first]),
+            np.concatenate([self.lengths_mm, other.lengths_mm]),
+            np.concatenate([self.sigmas_mm, other.sigmas_mm]),
+            f"{self.source} and {other.source}",
+            self.labels + other.labels,
+            self.notes + other.notes,
         )
 
 
@@ -263,7 +280,10 @@ def place_markers(
     scale: float,
     options: ScaleOptions,
 ) -> ScalePoints:
-    """Return the markers' corners, their sides, and the distances between markers.
+    """Return the markers' corners, their sides, and the distances between markers' centers.
+
+    A center is the mean of the four corners. Nothing is measured at the center itself, where many
+    markers are plain.
 
     Parameters
     ----------
@@ -288,48 +308,45 @@ def place_markers(
         raise DataError(
             f"markers {sorted(sightings)} were found, but none in {_FEWEST_VIEWS} views that agree"
         )
-    points: list[FloatArray] = []
-    references: list[int] = []
-    normals: list[FloatArray] = []
-    seen_at: list[tuple[int, int, float, float]] = []
-    rows: list[tuple[int, int, float, float]] = []
+    used = {
+        marker_id: place
+        for marker_id, place in corners_of.items()
+        if options.marker_size_mm is not None
+        or any(marker_id in row[:2] for row in options.marker_distances)
+    }
+    corner_indices = {
+        marker_id: [4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3] for i, marker_id in enumerate(used)
+    }
+    seen_at = [
+        (corner, view, *place)
+        for marker_id, (_, views) in used.items()
+        for view in views.tolist()
+        for corner, place in zip(
+            corner_indices[marker_id], sightings[marker_id][view].tolist(), strict=True
+        )
+    ]
+    ends: list[tuple[list[int], list[int]]] = []
+    rows: list[tuple[float, float]] = []
     labels: list[str] = []
     notes: list[str] = []
     if options.marker_size_mm is not None:
         side = options.marker_size_mm
         sigma = options.marker_sigma_mm or _SIDE_SIGMA * side
-        for marker_id, (corners, views) in corners_of.items():
-            first = len(points)
-            points += list(corners)
-            for view in views.tolist():
-                found = sightings[marker_id][view]
-                seen_at += [(first + i, view, *found[i].tolist()) for i in range(4)]
-            references += [int(views[len(views) // 2])] * 4
-            normals += [_normal(corners)] * 4
-            rows += [(first + i, first + (i + 1) % 4, side, sigma) for i in range(4)]
+        for marker_id, around in corner_indices.items():
+            ends += [([around[i]] * 4, [around[(i + 1) % 4]] * 4) for i in range(4)]
+            rows += [(side, sigma)] * 4
             labels += [f"marker {marker_id}, side {i + 1}" for i in range(4)]
-        if len(corners_of) == 1:
+        if len(used) == 1:
             notes.append(
-                f"the scale rests on one marker ({next(iter(corners_of))}): a second one would "
-                "check it"
+                f"the scale rests on one marker ({next(iter(used))}): a second one would check it"
             )
-    centers: dict[int, int] = {}
     for first_id, second_id, length, sigma in options.marker_distances:
-        missing = [i for i in (first_id, second_id) if i not in corners_of]
+        missing = [i for i in (first_id, second_id) if i not in used]
         if missing:
             notes.append(f"marker {missing[0]} of the distances was not found: left out")
             continue
-        for marker_id in (first_id, second_id):
-            if marker_id not in centers:
-                corners, views = corners_of[marker_id]
-                centers[marker_id] = len(points)
-                for view in views.tolist():
-                    middle = _cross_diagonals(sightings[marker_id][view])
-                    seen_at.append((len(points), view, *middle.tolist()))
-                points.append(corners.mean(axis=0))
-                references.append(int(views[len(views) // 2]))
-                normals.append(_normal(corners))
-        rows.append((centers[first_id], centers[second_id], length, sigma))
+        ends.append((corner_indices[first_id], corner_indices[second_id]))
+        rows.append((length, sigma))
         labels.append(f"markers {first_id} and {second_id}")
     if not rows:
         raise DataError(
@@ -337,15 +354,15 @@ def place_markers(
         )
     table, seen_table = np.array(rows), np.array(seen_at)
     return ScalePoints(
-        np.array(points),
-        np.array(references, np.int64),
-        np.array(normals),
+        np.concatenate([corners for corners, _ in used.values()]),
+        np.repeat([int(views[len(views) // 2]) for _, views in used.values()], 4),
+        np.repeat([_normal(corners) for corners, _ in used.values()], 4, axis=0),
         seen_table[:, 0].astype(np.int64),
         seen_table[:, 1].astype(np.int64),
         seen_table[:, 2:],
-        table[:, :2].astype(np.int64),
-        table[:, 2],
-        table[:, 3],
+        np.array(ends, np.int64),
+        table[:, 0],
+        table[:, 1],
         "markers",
         tuple(labels),
         tuple(notes),
@@ -403,13 +420,6 @@ def triangulate(geometry: SceneGeometry, views: IntArray, points_virt_px: FloatA
 def _normal(corners: FloatArray) -> FloatArray:
     """Return the normal of a square, (3,): across its diagonals."""
     return np.cross(corners[2] - corners[0], corners[3] - corners[1])
-
-
-def _cross_diagonals(corners_px: FloatArray) -> FloatArray:
-    """Return where the diagonals of a square meet in an image: its center under perspective."""
-    a, b, c, d = np.column_stack([corners_px, np.ones(4)])
-    meeting = np.cross(np.cross(a, c), np.cross(b, d))
-    return np.asarray(meeting[:2] / meeting[2])
 
 
 # Picked points and the trajectory
@@ -486,7 +496,7 @@ def place_picked(
         np.arange(len(points), dtype=np.int64),
         np.array(references, np.int64),
         np.array(places),
-        np.arange(len(points), dtype=np.int64).reshape(-1, 2),
+        np.arange(len(points), dtype=np.int64).reshape(-1, 2, 1).repeat(4, axis=2),
         np.array([distance.length_mm for distance in distances]),
         np.array([distance.sigma_mm for distance in distances]),
         "distances",
