@@ -141,6 +141,8 @@ def make_scene(
         [poses[view] for view in observations.view_ids],
         points[observations.point_ids],
     )
+    if camera.tilt is not None:
+        truth = replace(truth, tilt=camera.tilt.as_vector())
     return Scene(camera, observations, truth)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from lifcal.camera import (
+    ArrayTilt,
     BrownDistortion,
     DivisionDistortion,
     Lattice,
@@ -22,6 +23,10 @@ DESIGNS = {
     "keplerian-16mm": (16.0, 18.2, 0.42, (300.0, 2000.0)),
     "keplerian-50mm": (50.0, 62.0, 0.8, (400.0, 3000.0)),
 }
+
+
+KINDS = ["none", "brown", "division", "tilted none", "tilted brown"]
+"""Models of distortion; 'tilted': behind a tilted array."""
 
 
 def make_distortion(kind, rng):
@@ -54,7 +59,10 @@ def make_camera(design, kind, rng):
         B * rng.uniform(0.9, 1.1),
         *rng.uniform(980.0, 1060.0, 2),
     )
-    return PlenopticCamera(parameters, 0.0055, grid, make_distortion(kind, rng))
+    distortion = make_distortion(kind.removeprefix("tilted "), rng)
+    # 2e-5 per px is 0.08 degrees for B = 0.4 mm, more than a real array has
+    tilt = ArrayTilt(*rng.uniform(-2e-5, 2e-5, 2)) if kind.startswith("tilted ") else None
+    return PlenopticCamera(parameters, 0.0055, grid, distortion, tilt=tilt)
 
 
 def make_pairs(camera, design, rng, n):
@@ -76,3 +84,7 @@ def twin_distortion(distortion):
         "division": paper_model.Division,
     }
     return kinds[distortion.name](*distortion.parameters)
+
+
+def twin_tilt(camera):
+    return None if camera.tilt is None else camera.tilt.as_vector()

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lifcal.camera import (
+    ArrayTilt,
     BrownDistortion,
     DepthBias,
     DivisionDistortion,
@@ -47,7 +48,7 @@ def hexagonal_grid() -> MicroLensGrid:
 
 def make_camera(rng: np.random.Generator, **changes: Any) -> PlenopticCamera:
     distortion = changes.get("distortion", BrownDistortion(-3e-7, 2e-13, 1e-19, 1e-7, -2e-7))
-    n = 5 + len(distortion.parameters)
+    n = 5 + len(distortion.parameters) + (2 if "tilt" in changes else 0)
     half = (
         rng.normal(size=(n, n)) * np.array([1.0, 0.1, 0.1, 1e-3, 0.5, *[1e-9] * (n - 5)])[:, None]
     )
@@ -146,6 +147,43 @@ def test_depth_bias_round_trip(tmp_path: Path, rng: np.random.Generator) -> None
     (tmp_path / "camera.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"virtual_depth_bias: u of a depth bias needs ascending"):
         read_camera(tmp_path / "camera.json")
+
+
+def test_tilt_round_trip(tmp_path: Path, rng: np.random.Generator) -> None:
+    camera = make_camera(rng, tilt=ArrayTilt(1.0 / 3e5, -2e-6))
+    write_camera(tmp_path / "camera.json", camera)
+    found = read_camera(tmp_path / "camera.json")
+    assert found.tilt == camera.tilt
+    assert found.covariance is not None
+    assert camera.covariance is not None
+    scale = np.sqrt(np.outer(np.diag(camera.covariance), np.diag(camera.covariance)))
+    np.testing.assert_allclose(found.covariance / scale, camera.covariance / scale, atol=1e-12)
+    content = json.loads((tmp_path / "camera.json").read_text())
+    assert content["tilt"]["t_x"]["sigma"] == pytest.approx(camera.sigmas()["t_x"])
+    angles, sigmas = camera.tilt_angles_deg()
+    assert content["tilt"]["angles_deg"] == pytest.approx(angles)
+    assert sigmas is not None
+    per_px = np.degrees(camera.parameters.array_to_sensor_mm / camera.pixel_size_mm)
+    assert sigmas[0] == pytest.approx(per_px * camera.sigmas()["t_x"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"t_x": {"value": 0.02}}, r"tilt.t_x.value is 0.02, needs at most 0.01 per px"),
+        ({"t_y": None}, r"tilt.t_y is null, needs an object"),
+        ({"t_x": {"value": 1e-6, "unit": "deg"}}, r'tilt.t_x.unit is "deg", needs .1/px.'),
+    ],
+)
+def test_tilt_errors(
+    tmp_path: Path, rng: np.random.Generator, change: dict[str, Any], said: str
+) -> None:
+    write_camera(tmp_path / "c.json", make_camera(rng, tilt=ArrayTilt(1e-6, 1e-6), covariance=None))
+    content = json.loads((tmp_path / "c.json").read_text())
+    content["tilt"].update(change)
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=said):
+        read_camera(tmp_path / "c.json")
 
 
 def test_camera_without_covariance_and_scale(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lifcal.camera import ARRAY_PARAMETERS, PHYSICAL_PARAMETERS, PinholeArray
+from lifcal.camera import ARRAY_PARAMETERS, PHYSICAL_PARAMETERS, TILT_PARAMETERS, PinholeArray
 from lifcal.geometry import RigidTransform
 from tests.camera import cases
 from tests.derivatives.checker import central_difference, check_block, check_columns, complex_step
@@ -20,7 +20,7 @@ def design(request):
     return request.param
 
 
-@pytest.fixture(params=["none", "brown", "division"])
+@pytest.fixture(params=cases.KINDS)
 def camera(request, design, rng):
     return cases.make_camera(design, request.param, rng)
 
@@ -34,17 +34,19 @@ def each_pair(camera, design, rng):
 
 def test_by_point(camera, design, rng):
     twin, distortion = cases.twin_camera(camera), cases.twin_distortion(camera.distortion)
+    t = cases.twin_tilt(camera)
     for i, point, center, jacobian in each_pair(camera, design, rng):
-        numeric = complex_step(lambda x: paper_model.project(x, center, twin, distortion), point)
+        numeric = complex_step(lambda x: paper_model.project(x, center, twin, distortion, t), point)
         check_block("point", jacobian.by_point[i], numeric, EXACT)
 
 
 def test_by_physical(camera, design, rng):
     distortion, s = cases.twin_distortion(camera.distortion), camera.pixel_size_mm
+    t = cases.twin_tilt(camera)
     start = camera.parameters.as_vector()
     for i, point, center, jacobian in each_pair(camera, design, rng):
         numeric = complex_step(
-            lambda x: paper_model.project(point, center, paper_model.Camera(*x, s), distortion),
+            lambda x: paper_model.project(point, center, paper_model.Camera(*x, s), distortion, t),
             start,
         )
         check_columns(PHYSICAL_PARAMETERS, jacobian.by_physical[i], numeric, EXACT)
@@ -52,11 +54,12 @@ def test_by_physical(camera, design, rng):
 
 def test_by_intrinsics(camera, design, rng):
     distortion, s = cases.twin_distortion(camera.distortion), camera.pixel_size_mm
+    t = cases.twin_tilt(camera)
     start = camera.array.as_vector()
     for i, point, center, jacobian in each_pair(camera, design, rng):
         numeric = complex_step(
             lambda x: paper_model.project_from_pinholes(
-                point, center, paper_model.Pinholes(*x), s, distortion
+                point, center, paper_model.Pinholes(*x), s, distortion, t
             ),
             start,
         )
@@ -69,13 +72,23 @@ def test_by_distortion(camera, design, rng):
         assert camera.project_with_jacobian(points, lenses).by_distortion.shape == (3, 2, 0)
         return
     twin, kind = cases.twin_camera(camera), type(cases.twin_distortion(camera.distortion))
-    names = camera.distortion.parameter_names()
+    names, t = camera.distortion.parameter_names(), cases.twin_tilt(camera)
     for i, point, center, jacobian in each_pair(camera, design, rng):
         numeric = complex_step(
-            lambda x: paper_model.project(point, center, twin, kind(*x)),
+            lambda x: paper_model.project(point, center, twin, kind(*x), t),
             camera.distortion.parameters,
         )
         check_columns(names, jacobian.by_distortion[i], numeric, EXACT)
+
+
+def test_by_tilt(camera, design, rng):
+    twin, distortion = cases.twin_camera(camera), cases.twin_distortion(camera.distortion)
+    start = np.zeros(2) if camera.tilt is None else camera.tilt.as_vector()
+    for i, point, center, jacobian in each_pair(camera, design, rng):
+        numeric = complex_step(
+            lambda t: paper_model.project(point, center, twin, distortion, t), start
+        )
+        check_columns(TILT_PARAMETERS, jacobian.by_tilt[i], numeric, EXACT)
 
 
 def test_by_pose(camera, design, rng):
@@ -95,6 +108,7 @@ def test_by_pose(camera, design, rng):
                 center,
                 twin,
                 distortion,
+                cases.twin_tilt(camera),
             ),
             np.zeros(6),
         )
@@ -120,7 +134,7 @@ def test_by_pose_through_the_step(camera, design, rng):
     check_block("translation", jacobian.by_pose[:, :, 3:], numeric[:, :, 3:], THROUGH_STEP)
 
 
-@pytest.mark.parametrize("block", ["by_point", "by_intrinsics", "by_distortion"])
+@pytest.mark.parametrize("block", ["by_point", "by_intrinsics", "by_distortion", "by_tilt"])
 def test_a_scaled_column_is_caught(block, rng):
     camera = cases.make_camera("r5-16mm", "brown", rng)
     points, lenses = cases.make_pairs(camera, "r5-16mm", rng, 1)

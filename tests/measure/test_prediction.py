@@ -1,9 +1,12 @@
 """Predictions against the camera's own projection."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from lifcal.camera import ArrayTilt
 from lifcal.measure import (
     SceneGeometry,
     compute_tangents,
@@ -16,9 +19,11 @@ from lifcal.simulate import build_camera
 N_VIEWS = 5
 
 
-@pytest.fixture(params=["mini", "mini-keplerian"])
+@pytest.fixture(params=["mini", "mini-keplerian", "mini, tilted"])
 def camera(request):
-    return build_camera(request.param).camera
+    name, _, tilted = request.param.partition(", ")
+    camera = build_camera(name).camera
+    return replace(camera, tilt=ArrayTilt(4e-5, -3e-5)) if tilted else camera
 
 
 @pytest.fixture
@@ -34,6 +39,7 @@ def geometry(camera, rng):
         rotations,
         rng.normal(scale=30.0, size=(N_VIEWS, 3)),
         np.column_stack([xy, depth]),
+        camera.tilt,
     )
 
 
@@ -66,7 +72,8 @@ def test_places_are_the_cameras(camera, geometry, rng):
     near = np.linalg.norm(wanted - camera.grid.centers_raw_px[lenses], axis=1) < 300.0
     assert near.sum() > 200
     np.testing.assert_allclose(images.places_px[near], wanted[near], atol=1e-9)
-    np.testing.assert_allclose(1.0 / images.rhos, camera.virtual_from_cam(cam)[:, 2], rtol=1e-12)
+    u = camera.virtual_depth_from_depth(cam[:, 2], camera.image_centers_und_px[lenses])
+    np.testing.assert_allclose(1.0 / images.rhos, u, rtol=1e-12)
     away = images.places_px - camera.grid.centers_raw_px[lenses]
     np.testing.assert_allclose(images.offsets_px, np.hypot(*away.T), rtol=1e-12)
     np.testing.assert_array_equal(images.tracks, tracks)

@@ -26,11 +26,20 @@ class Focus(NamedTuple):
     devignetted: bool = False
 
 
-def project(point_cam_mm, center_raw_px, pinholes, s, distortion, focus=None):
-    """x_Rd with the focus term, in the paper's terms: thin lens, C_ML, v, then the shift."""
+def project(point_cam_mm, center_raw_px, pinholes, s, distortion, focus=None, t=None):
+    """x_Rd with the focus term, in the paper's terms: thin lens, C_ML, v, then the shift.
+
+    With a tilt t, the micro lens has distances of its own: the ray from the main lens' centre to
+    the micro-image centre meets the array's plane there.
+    """
     camera = paper_model.camera_from_pinholes(pinholes, s)
     c = np.array([camera.c_x, camera.c_y])
     center = paper_model.undistort(center_raw_px, c, distortion)
+    if t is not None:
+        total = camera.b_L0 + camera.B
+        climb = ((center - c) * s * paper_model.slopes_from_tilt(t, camera)).sum()
+        own = camera.b_L0 * total / (total - climb)
+        camera = camera._replace(b_L0=own, B=total - own)
     ideal = paper_model.project_ideal(point_cam_mm, center, camera)
     if focus is not None:
         m = ideal - center

@@ -108,10 +108,18 @@ def raw_point(virtual_px: npt.ArrayLike, v: Scalar, lens_center_px: npt.ArrayLik
 
 
 def project_ideal(
-    point_cam_mm: npt.ArrayLike, center_und_px: npt.ArrayLike, camera: Camera
+    point_cam_mm: npt.ArrayLike,
+    center_und_px: npt.ArrayLike,
+    camera: Camera,
+    slopes: npt.ArrayLike | None = None,
 ) -> Vector:
-    """x_R of a point seen by the micro lens whose undistorted micro-image centre is given."""
+    """x_R of a point seen by the micro lens whose undistorted micro-image centre is given.
+
+    With `slopes` (tan of the array's two angles) the micro lenses are on a tilted plane.
+    """
     z = np.asarray(point_cam_mm)[2]
+    if slopes is not None:
+        return project_tilted(point_cam_mm, center_und_px, camera, slopes)
     return raw_point(
         virtual_point(point_cam_mm, camera),
         virtual_depth(z, camera),
@@ -119,16 +127,53 @@ def project_ideal(
     )
 
 
+def project_tilted(
+    point_cam_mm: npt.ArrayLike,
+    center_und_px: npt.ArrayLike,
+    camera: Camera,
+    slopes: npt.ArrayLike,
+) -> Vector:
+    """x_R behind an array on the plane z' = b_L0 + x' slopes[0] + y' slopes[1], all in mm from the
+    main lens' centre.
+
+    The micro lens is where the line from there to the micro-image centre meets the plane; the line
+    through the micro lens and the virtual point meets the sensor in x_R.
+    """
+    x, y, z = np.asarray(point_cam_mm)
+    slope_x, slope_y = np.asarray(slopes)
+    C_x, C_y = np.asarray(center_und_px)
+    L = camera.b_L0 + camera.B
+    X, Y = (C_x - camera.c_x) * camera.s, (C_y - camera.c_y) * camera.s
+    part = camera.b_L0 / (L - X * slope_x - Y * slope_y)
+    lens_x, lens_y, lens_z = part * X, part * Y, part * L
+    b_L = image_distance(z, camera.f_L)
+    virtual_x, virtual_y = b_L * x / z, b_L * y / z
+    way = (L - lens_z) / (b_L - lens_z)
+    return np.array(
+        [
+            camera.c_x + (lens_x + way * (virtual_x - lens_x)) / camera.s,
+            camera.c_y + (lens_y + way * (virtual_y - lens_y)) / camera.s,
+        ]
+    )
+
+
+def slopes_from_tilt(t: npt.ArrayLike, camera: Camera) -> Vector:
+    """The plane's slopes for t, the relative change of B_k / b_k for each px."""
+    return -np.asarray(t) * camera.B / camera.s
+
+
 def project(
     point_cam_mm: npt.ArrayLike,
     center_raw_px: npt.ArrayLike,
     camera: Camera,
     distortion: Distortion,
+    t: npt.ArrayLike | None = None,
 ) -> Vector:
     """x_Rd, the whole chain: the recorded centre is undistorted first, the point distorted last."""
     c = np.array([camera.c_x, camera.c_y])
     center_und_px = undistort(center_raw_px, c, distortion)
-    return distort(project_ideal(point_cam_mm, center_und_px, camera), c, distortion)
+    slopes = None if t is None else slopes_from_tilt(t, camera)
+    return distort(project_ideal(point_cam_mm, center_und_px, camera, slopes), c, distortion)
 
 
 # --- distortion, supplement ------------------------------------------------------------------
@@ -265,12 +310,13 @@ def project_from_pinholes(
     pinholes: Pinholes,
     s: Scalar,
     distortion: Distortion,
+    t: npt.ArrayLike | None = None,
 ) -> Vector:
     """Run the paper's chain for a camera given as (F, c, alpha, beta): convert back, `project`.
 
     The result does not depend on s, which only gives the lengths in between their unit.
     """
-    return project(point_cam_mm, center_raw_px, camera_from_pinholes(pinholes, s), distortion)
+    return project(point_cam_mm, center_raw_px, camera_from_pinholes(pinholes, s), distortion, t)
 
 
 def project_equivalent(
@@ -335,7 +381,8 @@ def project_world(
     center_raw_px: npt.ArrayLike,
     camera: Camera,
     distortion: Distortion,
+    t: npt.ArrayLike | None = None,
 ) -> Vector:
     """x_Rd of a world point: `transform_point`, then `project`."""
     point_cam_mm = transform_point(point_world_mm, rotation, translation_mm, w, tau)
-    return project(point_cam_mm, center_raw_px, camera, distortion)
+    return project(point_cam_mm, center_raw_px, camera, distortion, t)

@@ -2,6 +2,12 @@
 
 from lifcal.bundle.adjustment import Adjustment, AdjustOptions, adjust
 from lifcal.bundle.covariance import Covariance, compute_covariance, describe_weakness
+from lifcal.bundle.cross_validation import (
+    CrossValidation,
+    Split,
+    compare_halves,
+    cross_validate,
+)
 from lifcal.bundle.focus import FocusTerm, focal_planes_from_paper
 from lifcal.bundle.linear import Layout, Loss
 from lifcal.bundle.observations import Observations, read_observations, write_observations
@@ -35,6 +41,7 @@ __all__ = [
     "BundleState",
     "CameraPositions",
     "Covariance",
+    "CrossValidation",
     "Distances",
     "FocusTerm",
     "Iteration",
@@ -47,6 +54,7 @@ __all__ = [
     "ResidualScale",
     "SolverOptions",
     "SolverSummary",
+    "Split",
     "Stage",
     "Start",
     "VirtualPoints",
@@ -54,7 +62,9 @@ __all__ = [
     "VirtualTracks",
     "adjust",
     "adjust_virtual",
+    "compare_halves",
     "compute_covariance",
+    "cross_validate",
     "describe_weakness",
     "fit_line",
     "fit_virtual_points",

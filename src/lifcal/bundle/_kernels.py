@@ -3,7 +3,9 @@
 Observations are sorted by (point, view). A pair is one point in one view; its observations share
 the point in camera coordinates X, so their normal matrix is accumulated in (X, intrinsics) and
 expanded to pose and point once. Intrinsics are F, c_x, c_y, alpha, beta, the distortion
-coefficients and, with the focus term, its strength g and the inverse focal plane of each lens type.
+coefficients, the tilt t_x, t_y of the array (if there is one) and, with the focus term, its
+strength g and the inverse focal plane of each lens type. `terms` says what of these there is: shape
+and discs of the focus term, and the number of tilt parameters, 0 or 2.
 
 Sums are reproducible: every sum has one owner, or is split into chunks that do not depend on the
 number of threads and are added in order.
@@ -133,17 +135,27 @@ def focus_magnification(shape, strength, inverse_plane, main, micro, m, u):
 
 
 @njit(**_OPTIONS)
-def seen_point(theta, model, k, x, y, z, center_x, center_y, kind, shape, main, micro):
+def lens_tilt(theta, n_k, n_tilt, center_x, center_y):
+    """Return tau of a lens: by how much its B_k / b_k differs from that at c, relative."""
+    if n_tilt == 0:
+        return 0.0
+    return theta[5 + n_k] * (center_x - theta[1]) + theta[6 + n_k] * (center_y - theta[2])
+
+
+@njit(**_OPTIONS)
+def seen_point(theta, model, k, x, y, z, center_x, center_y, kind, terms):
     """Return where a point is seen in a micro image, and what its derivatives need.
 
     Returns x_Rd, y_Rd; the point before distortion, relative to c; the offset m in the micro image
-    without the focus term; the denominator w; the focus term's h and its derivatives; and the
-    distortion's 2 x 2 derivative. NaN where the point is not in front of the camera.
+    without the focus term; the denominator w of the lens; the focus term's h and its derivatives;
+    and the distortion's 2 x 2 derivative. NaN where the point is not in front of the camera.
     """
+    shape, main, micro, n_tilt = terms
     cx = theta[1]
     cy = theta[2]
-    w = theta[3] * z + theta[4]
-    if not z > 0.0 or w == 0.0:
+    tau = lens_tilt(theta, k.shape[0], n_tilt, center_x, center_y)
+    w = (theta[3] * z + theta[4] + tau * z) / (1.0 + tau)
+    if not z > 0.0 or w == 0.0 or not tau > -1.0:
         w = math.nan
     mx = (theta[0] * x + (cx - center_x) * z) / w
     my = (theta[0] * y + (cy - center_y) * z) / w
@@ -154,7 +166,7 @@ def seen_point(theta, model, k, x, y, z, center_x, center_y, kind, shape, main, 
     h_g = 0.0
     scale = 1.0
     if shape != FOCUS_OFF:
-        g = 5 + k.shape[0]
+        g = 5 + k.shape[0] + n_tilt
         m = math.sqrt(mx * mx + my * my)
         h, h_m, h_u, h_p, h_g = focus_magnification(
             shape, theta[g], theta[g + 1 + kind], main, micro[kind], m, w / z
@@ -198,12 +210,11 @@ def camera_point(rotations, translations, points, view, point):
 
 @in_parts(lambda pairs: len(pairs[0]), least=16, **_PARTS)
 def compute_residuals(
-    begin, end, theta, model, k, rotations, translations, points, pairs, obs, centers, focus, out
+    begin, end, theta, model, k, rotations, translations, points, pairs, obs, centers, terms, out
 ):
     """Fill `out` (n_obs, 2) with seen minus measured, in raw px, not weighted."""
     pair_points, pair_views, pair_obs = pairs
     obs_center, obs_xy, obs_type = obs
-    shape, main, micro = focus
     for pair in range(begin, end):
         x, y, z = camera_point(rotations, translations, points, pair_views[pair], pair_points[pair])
         for i in range(pair_obs[pair], pair_obs[pair + 1]):
@@ -219,9 +230,7 @@ def compute_residuals(
                 centers[c, 0],
                 centers[c, 1],
                 kind,
-                shape,
-                main,
-                micro,
+                terms,
             )
             out[i, 0] = xd - obs_xy[i, 0]
             out[i, 1] = yd - obs_xy[i, 1]
@@ -242,7 +251,7 @@ def compute_cost(
     whitening,
     active,
     centers,
-    focus,
+    terms,
     loss,
     chunk_pairs,
     costs,
@@ -253,7 +262,6 @@ def compute_cost(
     """
     pair_points, pair_views, pair_obs = pairs
     obs_center, obs_xy, obs_type = obs
-    shape, main, micro = focus
     loss_id, loss_scale, inverse_noise, _ = loss
     for chunk in range(begin, end):
         total = 0.0
@@ -276,9 +284,7 @@ def compute_cost(
                     centers[c, 0],
                     centers[c, 1],
                     kind,
-                    shape,
-                    main,
-                    micro,
+                    terms,
                 )
                 ex = xd - obs_xy[i, 0]
                 ey = yd - obs_xy[i, 1]
@@ -302,9 +308,7 @@ def fill_rows(
     center_by_c,
     center_by_k,
     kind,
-    shape,
-    main,
-    micro,
+    terms,
     row_x,
     row_y,
     tail,
@@ -315,15 +319,19 @@ def fill_rows(
     """
     n_k = k.shape[0]
     xd, yd, rx, ry, mx, my, w, h, h_m, h_u, h_p, h_g, jxx, jxy, jyx, jyy = seen_point(
-        theta, model, k, x, y, z, center_x, center_y, kind, shape, main, micro
+        theta, model, k, x, y, z, center_x, center_y, kind, terms
     )
+    shape, _, _, n_tilt = terms
     focal = theta[0]
-    alpha = theta[3]
+    tau = lens_tilt(theta, n_k, n_tilt, center_x, center_y)
+    shrink = 1.0 / (1.0 + tau)
+    alpha = (theta[3] + tau) * shrink
+    first_focus = 5 + n_k + n_tilt
     inv = 1.0 / w
     direct = z * inv
     # d(seen) = M dm + q du, then the distortion's derivative J on top
     if shape != FOCUS_OFF:
-        g = theta[5 + n_k]
+        g = theta[first_focus]
         scale = 1.0 + g * h
         bend = g * h_m
         mxx = scale + bend * mx * mx
@@ -342,8 +350,7 @@ def fill_rows(
         dyy = jyy
         qx = 0.0
         qy = 0.0
-    u_z = -theta[4] / (z * z)
-    u_beta = 1.0 / z
+    u_z = -theta[4] * shrink / (z * z)
     # by the point
     s = focal * inv
     row_x[0] = dxx * s
@@ -357,23 +364,46 @@ def fill_rows(
     # by F
     row_x[3] = (dxx * x + dxy * y) * inv
     row_y[3] = (dyx * x + dyy * y) * inv
+    # by alpha and beta, through the denominator of the lens
+    gx = -(dxx * mx + dxy * my) * inv * shrink
+    gy = -(dyx * mx + dyy * my) * inv * shrink
+    row_x[6] = gx * z + qx * shrink
+    row_y[6] = gy * z + qy * shrink
+    row_x[7] = gx + qx * shrink / z
+    row_y[7] = gy + qy * shrink / z
     # by the undistorted center: J - direct D
     bxx = jxx - direct * dxx
     bxy = jxy - direct * dxy
     byx = jyx - direct * dyx
     byy = jyy - direct * dyy
-    # by c: through the pinhole, through the center, and as the distortion's center
-    row_x[4] = direct * dxx + bxx * center_by_c[0, 0] + bxy * center_by_c[1, 0] + 1.0 - jxx
-    row_y[4] = direct * dyx + byx * center_by_c[0, 0] + byy * center_by_c[1, 0] - jyx
-    row_x[5] = direct * dxy + bxx * center_by_c[0, 1] + bxy * center_by_c[1, 1] - jxy
-    row_y[5] = direct * dyy + byx * center_by_c[0, 1] + byy * center_by_c[1, 1] + 1.0 - jyy
-    # by alpha and beta
-    gx = -(dxx * mx + dxy * my) * inv
-    gy = -(dyx * mx + dyy * my) * inv
-    row_x[6] = gx * z + qx
-    row_y[6] = gy * z + qy
-    row_x[7] = gx + qx * u_beta
-    row_y[7] = gy + qy * u_beta
+    # by c: through the pinhole and as the center of the distortion
+    row_x[4] = direct * dxx + 1.0 - jxx
+    row_y[4] = direct * dyx - jyx
+    row_x[5] = direct * dxy - jxy
+    row_y[5] = direct * dyy + 1.0 - jyy
+    if n_tilt > 0:
+        # by the tilt, and through tau by the center and by c
+        by_tau_x = gx * (z - w) + qx * shrink * (1.0 - w / z)
+        by_tau_y = gy * (z - w) + qy * shrink * (1.0 - w / z)
+        t_x = theta[5 + n_k]
+        t_y = theta[6 + n_k]
+        row_x[8 + n_k] = by_tau_x * (center_x - theta[1])
+        row_y[8 + n_k] = by_tau_y * (center_x - theta[1])
+        row_x[9 + n_k] = by_tau_x * (center_y - theta[2])
+        row_y[9 + n_k] = by_tau_y * (center_y - theta[2])
+        bxx += by_tau_x * t_x
+        bxy += by_tau_x * t_y
+        byx += by_tau_y * t_x
+        byy += by_tau_y * t_y
+        row_x[4] -= by_tau_x * t_x
+        row_y[4] -= by_tau_y * t_x
+        row_x[5] -= by_tau_x * t_y
+        row_y[5] -= by_tau_y * t_y
+    # by c through the center
+    row_x[4] += bxx * center_by_c[0, 0] + bxy * center_by_c[1, 0]
+    row_y[4] += byx * center_by_c[0, 0] + byy * center_by_c[1, 0]
+    row_x[5] += bxx * center_by_c[0, 1] + bxy * center_by_c[1, 1]
+    row_y[5] += byx * center_by_c[0, 1] + byy * center_by_c[1, 1]
     # by the distortion: at the point itself, and through the center
     if n_k > 0:
         distort_by_parameters(model, k, rx, ry, tail)
@@ -386,13 +416,14 @@ def fill_rows(
     if shape != FOCUS_OFF:
         px = jxx * mx + jxy * my
         py = jyx * mx + jyy * my
-        row_x[8 + n_k] = h_g * px
-        row_y[8 + n_k] = h_g * py
-        for j in range(9 + n_k, row_x.shape[0]):
+        strength = 3 + first_focus
+        row_x[strength] = h_g * px
+        row_y[strength] = h_g * py
+        for j in range(strength + 1, row_x.shape[0]):
             row_x[j] = 0.0
             row_y[j] = 0.0
-        row_x[9 + n_k + kind] = theta[5 + n_k] * h_p * px
-        row_y[9 + n_k + kind] = theta[5 + n_k] * h_p * py
+        row_x[strength + 1 + kind] = theta[first_focus] * h_p * px
+        row_y[strength + 1 + kind] = theta[first_focus] * h_p * py
     return xd, yd
 
 
@@ -411,13 +442,12 @@ def compute_rows(
     centers,
     center_by_c,
     center_by_k,
-    focus,
+    terms,
     rows,
 ):
     """Fill `rows` (n_obs, 2, 3 + n_theta): by X in camera coordinates and the intrinsics."""
     pair_points, pair_views, pair_obs = pairs
     obs_center, _, obs_type = obs
-    shape, main, micro = focus
     for pair in range(begin, end):
         tail = np.zeros((2, max(k.shape[0], 1)))
         x, y, z = camera_point(rotations, translations, points, pair_views[pair], pair_points[pair])
@@ -436,9 +466,7 @@ def compute_rows(
                 center_by_c[c],
                 center_by_k[c],
                 kind,
-                shape,
-                main,
-                micro,
+                terms,
                 rows[i, 0],
                 rows[i, 1],
                 tail,
@@ -462,7 +490,7 @@ def linearize(
     centers,
     center_by_c,
     center_by_k,
-    focus,
+    terms,
     loss,
     chunk_pairs,
     pair_normal,
@@ -477,7 +505,6 @@ def linearize(
     """
     pair_points, pair_views, pair_obs = pairs
     obs_center, obs_xy, obs_type = obs
-    shape, main, micro = focus
     loss_id, loss_scale, inverse_noise, bends = loss
     n_theta = theta.shape[0]
     n = 3 + n_theta
@@ -513,9 +540,7 @@ def linearize(
                     center_by_c[c],
                     center_by_k[c],
                     kind,
-                    shape,
-                    main,
-                    micro,
+                    terms,
                     row_x,
                     row_y,
                     tail,

@@ -21,6 +21,7 @@ from lifcal.bundle.covariance import (
     describe_weakness,
     hold_uncertain,
 )
+from lifcal.bundle.cross_validation import CrossValidation
 from lifcal.bundle.degeneracy import (
     check_count,
     check_enough,
@@ -47,6 +48,8 @@ from lifcal.bundle.solver import Iteration, SolverOptions, SolverSummary, solve
 from lifcal.bundle.start import Start
 from lifcal.bundle.summary import AdjustSummary, Stage, count_outliers, measure_residual_scale
 from lifcal.camera import (
+    TILT_PARAMETERS,
+    ArrayTilt,
     MicroLensGrid,
     NoDistortion,
     PhysicalParameters,
@@ -64,7 +67,15 @@ _TRIED = ("k1", "k2")
 """Brown's terms that 'auto' tries, in this order; each needs the one before. k0, p0 and p1 are
 always estimated: left out although they are there, they move c and F by several sigmas."""
 _PRICE = 2.0
-"""By how much twice the cost must fall for a term (Akaike): that of chance is 1."""
+"""By how much twice the cost must fall for each term (Akaike's criterion). Chance alone makes it
+fall by 1."""
+_TILT_SIGMA_DEG = 0.05
+"""Standard deviation of the prior on each of the array's two angles, which is zero on average. The
+published calibration of a Raytrix R12 has angles of 0.02 degrees."""
+_TILT_SIGMA_CORNER = 0.02
+"""The same prior where no scale is known and B is not metric: the relative change of B from the
+principal point to the image's corner. 0.05 degrees make it 1.7 % for a Raytrix R5."""
+TILTS = ("auto", "none", "free")
 _MANY_REJECTED = 0.2
 """Share of the observations from which their rejection is said."""
 _ROUGH = 1e-4
@@ -90,6 +101,9 @@ class AdjustOptions:
     loss : 'none', 'huber' or 'cauchy'
     distortion : str
         'auto' (Brown's k0, p0, p1, and k1, k2 if they pay), 'none', 'brown' or 'division'.
+    tilt : 'auto', 'none' or 'free'
+        Whether the tilt of the micro-lens array is estimated: if it pays, not at all, or always. It
+        has a prior of 0 with a standard deviation of 0.05 degrees.
     fixed : mapping of str to float or None
         Intrinsics to hold, at a value or (None) at the start's.
     priors : mapping of str to Prior
@@ -118,6 +132,7 @@ class AdjustOptions:
 
     loss: str = "huber"
     distortion: str = "auto"
+    tilt: str = "auto"
     fixed: Mapping[str, float | None] = field(default_factory=dict)
     priors: Mapping[str, Prior] = field(default_factory=dict)
     focus: FocusTerm | None = None
@@ -136,6 +151,8 @@ class AdjustOptions:
             raise ConfigError.unknown(
                 "distortion model", self.distortion, ("auto", *DISTORTION_MODELS)
             )
+        if self.tilt not in TILTS:
+            raise ConfigError.unknown("tilt option", self.tilt, TILTS)
         if not min(self.plane_error, self.scale_error, self.magnification_error) >= 0.0:
             raise InputError(
                 "plane_error, scale_error and magnification_error need 0 or a positive number"
@@ -163,6 +180,8 @@ class Adjustment:
     residuals_px : (n_obs, 2) float64
         Seen minus measured.
     summary : AdjustSummary
+    cross_validation : CrossValidation or None
+        What the halves of the recording say, where `cross_validate` asked them.
     """
 
     camera: PlenopticCamera
@@ -171,6 +190,7 @@ class Adjustment:
     covariance: Covariance
     residuals_px: FloatArray
     summary: AdjustSummary
+    cross_validation: CrossValidation | None = None
 
     @property
     def cam_from_world(self) -> tuple[RigidTransform, ...]:
@@ -233,6 +253,7 @@ def adjust(
     positions = keep_known_views(positions, observations, notes)
     run = _Run(options, on_iteration)
     problem = _make_problem(observations, state, pixel_size_mm, options, distances, positions)
+    problem = _add_tilt_prior(problem, options, grid.image_size)
     if problem.scale_source is None:
         notes.append(
             "no scale was given: F, c, alpha and the distortion do not need one, but lengths in "
@@ -241,9 +262,7 @@ def adjust(
         )
     try:
         check_count(Layout(problem))
-        stage = run.settle_shape(problem)
-        if options.distortion == "auto":
-            stage = _choose_terms(run, stage)
+        stage = _choose_terms(run, run.settle_shape(problem))
         residuals = stage.layout.compute_residuals(stage.state)
         inflation = _inflation(stage, options, residuals)
         covariance = _covariance(stage, options, inflation)
@@ -281,15 +300,15 @@ def adjust(
     weak += describe_weakness(covariance, stage.state, pixel_size_mm, metric=metric)
     notes += run.notes
     notes += _check_known_optics(run, stage)
+    n_camera = stage.problem.n_camera
     camera = PlenopticCamera.from_pinhole_array(
         stage.state.array,
         pixel_size_mm,
         grid,
         stage.state.distortion,
         stage.problem.scale_source,
-        covariance.array[: 5 + len(stage.state.distortion.parameters)][
-            :, : 5 + len(stage.state.distortion.parameters)
-        ],
+        covariance.array[:n_camera, :n_camera],
+        stage.state.array_tilt,
     )
     used = stage.problem.active_mask
     summary = AdjustSummary(
@@ -380,6 +399,10 @@ def _make_problem(
         if options.focus is not None:
             fixed["g"] = strength
     state = state.with_focus(options.focus, strength)
+    if options.tilt == "none":
+        state = replace(state, tilt=np.zeros(0))
+    elif options.tilt == "auto" or len(state.tilt) == 0:
+        state = replace(state, tilt=np.zeros(2))
     if positions is None:
         state = state.moved(state.cam_from_world[0])  # the world is that of the first view
     state = _scale_state(state, observations, distances, positions)
@@ -394,6 +417,25 @@ def _make_problem(
         options.focus,
     )
     return replace(problem, start=_apply_fixed(problem, fixed))
+
+
+def _add_tilt_prior(
+    problem: Problem, options: AdjustOptions, image_size: tuple[int, int]
+) -> Problem:
+    """Return the problem with a prior on the array's tilt, which is held where it is only tried."""
+    if options.tilt == "none":
+        return problem
+    if problem.scale_source is None:
+        sigma = _TILT_SIGMA_CORNER / (0.5 * float(np.hypot(*image_size)))
+    else:
+        b = problem.start.array.to_physical(problem.pixel_size_mm).array_to_sensor_mm
+        angles = np.array([_TILT_SIGMA_DEG, 0.0])
+        sigma = abs(ArrayTilt.from_angles(angles, b, problem.pixel_size_mm).x_per_px)
+    weak = {name: Prior(0.0, sigma) for name in TILT_PARAMETERS}
+    fixed = problem.fixed
+    if options.tilt == "auto" and not set(TILT_PARAMETERS) & {*fixed, *problem.priors}:
+        fixed = (*fixed, *TILT_PARAMETERS)
+    return replace(problem, fixed=fixed, priors={**weak, **problem.priors})
 
 
 def _scale_state(
@@ -830,22 +872,29 @@ def _inflation(stage: _Stage, options: AdjustOptions, residuals: FloatArray) -> 
 
 
 def _choose_terms(run: _Run, stage: _Stage) -> _Stage:
-    """Free further radial terms, each if it lowers the cost by more than chance would.
+    """Free further terms, each if it lowers the cost by more than chance would.
 
     By how much it would is told by one step: the others are at their minimum.
     """
-    chosen, before = stage.problem, 0.0
-    for name in _TRIED:
-        if name in run.options.fixed or name in run.options.priors:
-            continue
-        fixed = tuple(other for other in chosen.fixed if other != name)
-        freed = replace(chosen, fixed=fixed, start=stage.state)
-        solver = SolverOptions(loss=run.options.loss, noise=stage.noise)
-        linearization = Layout(freed).linearize(stage.state, solver.make_loss())
-        step = linearization.reduce(1e-9).solve(solver.sparse_from_views)
-        if step is None or 2.0 * (step.predicted - before) <= _PRICE:
-            break
-        chosen, before = freed, step.predicted
+    options = run.options
+    chains: list[tuple[tuple[str, ...], ...]] = []
+    if options.distortion == "auto":
+        chains.append(tuple((name,) for name in _TRIED))
+    if options.tilt == "auto":
+        chains.append((TILT_PARAMETERS,))
+    solver = SolverOptions(loss=options.loss, noise=stage.noise)
+    chosen, gained = stage.problem, 0.0
+    for chain in chains:
+        for names in chain:
+            if set(names) & {*options.fixed, *options.priors}:
+                continue
+            fixed = tuple(other for other in chosen.fixed if other not in names)
+            freed = replace(chosen, fixed=fixed, start=stage.state)
+            linearization = Layout(freed).linearize(stage.state, solver.make_loss())
+            step = linearization.reduce(1e-9).solve(solver.sparse_from_views)
+            if step is None or 2.0 * (step.predicted - gained) <= _PRICE * len(names):
+                break
+            chosen, gained = freed, step.predicted
     if chosen is stage.problem:
         return stage
     return run.settle("with further terms", chosen, stage.noise)

@@ -125,4 +125,7 @@ def summary_to_dict(adjustment: Adjustment) -> dict[str, Any]:
         "covariance": adjustment.covariance.as_dict(),
         "focus": focus,
         "distances": distances,
+        "cross_validation": None
+        if adjustment.cross_validation is None
+        else adjustment.cross_validation.as_dict(),
     }

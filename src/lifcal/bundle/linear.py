@@ -79,7 +79,8 @@ class Layout:
         self.obs = (center_index, observations.points_raw_px, observations.lens_types)
         self.whitening = whiten(observations.covariances_px2)
         self.active = problem.active_mask
-        self.focus = NO_FOCUS if problem.focus is None else problem.focus.packed()
+        focus = NO_FOCUS if problem.focus is None else problem.focus.packed()
+        self.terms = (*focus, len(problem.start.tilt))
 
         pair_points, _, pair_obs = self.pairs
         counts = np.bincount(pair_points, minlength=self.n_points)
@@ -192,7 +193,7 @@ class Layout:
         """Return seen minus measured, (n_obs, 2), px, of all observations, active or not."""
         centers, _, _ = self.undistort_centers(state)
         out = np.empty((len(self.obs[1]), 2))
-        _kernels.compute_residuals(*self._head(state), centers, self.focus, out)
+        _kernels.compute_residuals(*self._head(state), centers, self.terms, out)
         return out
 
     def whitened_lengths(self, residuals_px: FloatArray) -> FloatArray:
@@ -207,7 +208,7 @@ class Layout:
         """Return each observation's derivative by X_C and the intrinsics, (n_obs, 2, 3 + n)."""
         centers, by_c, by_k = self.undistort_centers(state)
         rows = np.empty((len(self.obs[1]), 2, 3 + self.n_theta))
-        _kernels.compute_rows(*self._head(state), centers, by_c, by_k, self.focus, rows)
+        _kernels.compute_rows(*self._head(state), centers, by_c, by_k, self.terms, rows)
         return rows
 
     def compute_cost(self, state: BundleState, loss: Loss) -> float:
@@ -219,7 +220,7 @@ class Layout:
             self.whitening,
             self.active,
             centers,
-            self.focus,
+            self.terms,
             loss.packed(),
             self.chunk_pairs,
             costs,
@@ -240,7 +241,7 @@ class Layout:
             centers,
             by_c,
             by_k,
-            self.focus,
+            self.terms,
             loss.packed(),
             self.chunk_pairs,
             pair_normal,

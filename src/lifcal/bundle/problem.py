@@ -15,7 +15,14 @@ from lifcal.arrays import BoolArray, FloatArray, IntArray, check_array, read_onl
 from lifcal.bundle.focus import FocusTerm
 from lifcal.bundle.observations import Observations
 from lifcal.bundle.scale import CameraPositions, Distances, find_ids
-from lifcal.camera import ARRAY_PARAMETERS, Distortion, PhysicalParameters, PinholeArray
+from lifcal.camera import (
+    ARRAY_PARAMETERS,
+    TILT_PARAMETERS,
+    ArrayTilt,
+    Distortion,
+    PhysicalParameters,
+    PinholeArray,
+)
 from lifcal.errors import ConfigError, InputError
 from lifcal.geometry import RigidTransform
 
@@ -40,6 +47,8 @@ class BundleState:
     points_world_mm : (n_points, 3) float64
     focus : (0,) or (1 + n_types,) float64
         g of the focus-vignetting term and 1 / u_T of each lens type; empty: the term is off.
+    tilt : (0,) or (2,) float64
+        t_x and t_y of the micro-lens array; empty: the array is taken as parallel to the sensor.
     """
 
     array: PinholeArray
@@ -48,6 +57,7 @@ class BundleState:
     translations_mm: FloatArray
     points_world_mm: FloatArray
     focus: FloatArray = field(default_factory=lambda: np.zeros(0))
+    tilt: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         rotations = check_array(self.rotations, "rotations", (None, 3, 3), finite=True)
@@ -56,7 +66,11 @@ class BundleState:
         )
         points = check_array(self.points_world_mm, "points_world_mm", (None, 3), finite=True)
         focus = check_array(self.focus, "focus", (None,), finite=True)
+        tilt = check_array(self.tilt, "tilt", (None,), finite=True)
+        if len(tilt) not in (0, 2):
+            raise InputError(f"tilt has {len(tilt)} numbers, needs none or two")
         object.__setattr__(self, "focus", read_only(focus))
+        object.__setattr__(self, "tilt", read_only(tilt))
         object.__setattr__(self, "rotations", read_only(rotations))
         object.__setattr__(self, "translations_mm", read_only(shifts))
         object.__setattr__(self, "points_world_mm", read_only(points))
@@ -93,6 +107,11 @@ class BundleState:
         """u_T of each lens type; empty where the focus term is off."""
         return np.asarray(1.0 / self.focus[1:])
 
+    @property
+    def array_tilt(self) -> ArrayTilt | None:
+        """The tilt as the camera holds it; None where the array is taken as parallel."""
+        return ArrayTilt(*self.tilt.tolist()) if len(self.tilt) else None
+
     def with_focus(self, term: FocusTerm | None, strength: float = 0.0) -> BundleState:
         """Return the state with the focus term on (at its focal planes) or off."""
         if term is None:
@@ -104,17 +123,21 @@ class BundleState:
         return np.asarray(-np.einsum("vji,vj->vi", self.rotations, self.translations_mm))
 
     def as_vector(self) -> FloatArray:
-        """Return the intrinsics: F, c_x, c_y, alpha, beta, the distortion, the focus term."""
-        return np.concatenate([self.array.as_vector(), self.distortion.parameters, self.focus])
+        """Return the intrinsics: F, c_x, c_y, alpha, beta, distortion, tilt, focus term."""
+        return np.concatenate(
+            [self.array.as_vector(), self.distortion.parameters, self.tilt, self.focus]
+        )
 
     def with_intrinsics(self, values: FloatArray) -> BundleState:
         """Return the state with other intrinsics, in the order of `as_vector`."""
-        end = 5 + len(self.distortion.parameters)
+        tilt = 5 + len(self.distortion.parameters)
+        focus = tilt + len(self.tilt)
         return replace(
             self,
             array=PinholeArray.from_vector(values[:5]),
-            distortion=self.distortion.with_parameters(values[5:end]),
-            focus=values[end:],
+            distortion=self.distortion.with_parameters(values[5:tilt]),
+            tilt=values[tilt:focus],
+            focus=values[focus:],
         )
 
     def step(self, intrinsics: FloatArray, poses: FloatArray, points: FloatArray) -> BundleState:
@@ -175,8 +198,8 @@ class Problem:
         With one pose for each view and one point for each point of the observations.
     fixed : tuple of str
         Intrinsics that are held at their start values: F, c_x, c_y, alpha, beta, f_L, b_L0, B,
-        a distortion coefficient, or g. All others are estimated; focal planes only if their sigma
-        is not 0. Lengths of only one form (F, alpha, beta or f_L, b_L0, B) can be held.
+        a distortion coefficient, t_x, t_y, or g. All others are estimated; focal planes only if
+        their sigma is not 0. Lengths of only one form (F, alpha, beta or f_L, b_L0, B) can be held.
     priors : mapping of str to Prior
         On any of the same names.
     distances : Distances or None
@@ -238,9 +261,16 @@ class Problem:
     def names(self) -> tuple[str, ...]:
         """The intrinsics that are optimised, in order."""
         names = (*ARRAY_PARAMETERS, *self.start.distortion.parameter_names())
+        if len(self.start.tilt):
+            names = (*names, *TILT_PARAMETERS)
         if self.focus is None:
             return names
         return (*names, FOCUS_STRENGTH, *self.plane_names)
+
+    @property
+    def n_camera(self) -> int:
+        """The first so many of `names` are the camera's own; those of the focus term follow."""
+        return 5 + len(self.start.distortion.parameters) + len(self.start.tilt)
 
     @property
     def plane_names(self) -> tuple[str, ...]:

@@ -28,11 +28,14 @@ from lifcal.camera.pinhole_array import (
     PhysicalParameters,
     PinholeArray,
 )
+from lifcal.camera.tilt import TILT_PARAMETERS, ArrayTilt
 
 __all__ = [
     "ARRAY_PARAMETERS",
     "PHYSICAL_PARAMETERS",
+    "TILT_PARAMETERS",
     "Apertures",
+    "ArrayTilt",
     "BrownDistortion",
     "CameraModelFile",
     "CompoteIntrinsics",

@@ -2,7 +2,7 @@
 
 Distortion acts on coordinates relative to the principal point; `model` says which formula:
 0 none, 1 Brown (k0, k1, k2, p0, p1), 2 division (lambda). Intrinsics are the five numbers of the
-pinhole array: F, c_x, c_y, alpha, beta.
+pinhole array and the tilt: F, c_x, c_y, alpha, beta, t_x, t_y.
 """
 
 from __future__ import annotations
@@ -159,13 +159,14 @@ def project_point(intrinsics, model, k, x, y, z, center_x, center_y):
     """Return the recorded point and what its derivatives need.
 
     The center is undistorted. Returns x_Rd, y_Rd, then x_R, y_R relative to c, the numerator
-    N_x, N_y, the denominator w and the distortion's 2 x 2 derivative.
+    N_x, N_y, the denominator w of this lens and the distortion's 2 x 2 derivative.
     """
     focal = intrinsics[0]
     cx = intrinsics[1]
     cy = intrinsics[2]
-    w = intrinsics[3] * z + intrinsics[4]
-    if not z > 0.0 or w == 0.0:
+    tau = intrinsics[5] * (center_x - cx) + intrinsics[6] * (center_y - cy)
+    w = (intrinsics[3] * z + intrinsics[4] + tau * z) / (1.0 + tau)
+    if not z > 0.0 or w == 0.0 or not tau > -1.0:
         w = math.nan
     nx = focal * x + (cx - center_x) * z
     ny = focal * y + (cy - center_y) * z
@@ -208,12 +209,17 @@ def project_pairs_with_jacobian(
     out,
     jacobian,
 ):
-    """Fill `jacobian` (n, 2, 8 + n_k): by point x, y, z; F, c_x, c_y, alpha, beta; distortion."""
+    """Fill `jacobian` (n, 2, 10 + n_k).
+
+    The columns are by the point x, y, z; by F, c_x, c_y, alpha, beta; by the distortion; by the
+    tilt t_x, t_y.
+    """
     n_k = k.shape[0]
     focal = intrinsics[0]
     cx = intrinsics[1]
     cy = intrinsics[2]
-    alpha = intrinsics[3]
+    t_x = intrinsics[5]
+    t_y = intrinsics[6]
     for i in range(begin, end):
         lens = lenses[i]
         x = points[i, 0]
@@ -230,6 +236,9 @@ def project_pairs_with_jacobian(
         inv = 1.0 / w
         ux = nx * inv
         uy = ny * inv
+        tau = t_x * (center_x - cx) + t_y * (center_y - cy)
+        shrink = 1.0 / (1.0 + tau)
+        alpha = (intrinsics[3] + tau) * shrink
         # by the point
         scale = focal * inv
         row[0, 0] = jxx * scale
@@ -243,35 +252,49 @@ def project_pairs_with_jacobian(
         # by F
         row[0, 3] = (jxx * x + jxy * y) * inv
         row[1, 3] = (jyx * x + jyy * y) * inv
-        # by c: through the pinhole, through the undistorted center, and as distortion center
-        direct = z * inv
-        by_center = 1.0 - direct
-        axx = direct + by_center * center_by_c[lens, 0, 0]
-        axy = by_center * center_by_c[lens, 0, 1]
-        ayx = by_center * center_by_c[lens, 1, 0]
-        ayy = direct + by_center * center_by_c[lens, 1, 1]
-        row[0, 4] = jxx * axx + jxy * ayx + 1.0 - jxx
-        row[0, 5] = jxx * axy + jxy * ayy - jxy
-        row[1, 4] = jyx * axx + jyy * ayx - jyx
-        row[1, 5] = jyx * axy + jyy * ayy + 1.0 - jyy
-        # by alpha and beta
+        # by alpha and beta, through the denominator of this lens
         bx = -ux * inv
         by = -uy * inv
-        gx = jxx * bx + jxy * by
-        gy = jyx * bx + jyy * by
+        gx = (jxx * bx + jxy * by) * shrink
+        gy = (jyx * bx + jyy * by) * shrink
         row[0, 6] = gx * z
         row[1, 6] = gy * z
         row[0, 7] = gx
         row[1, 7] = gy
+        # by tau, again through the denominator
+        by_tau_x = gx * (z - w)
+        by_tau_y = gy * (z - w)
+        row[0, 8 + n_k] = by_tau_x * (center_x - cx)
+        row[1, 8 + n_k] = by_tau_y * (center_x - cx)
+        row[0, 9 + n_k] = by_tau_x * (center_y - cy)
+        row[1, 9 + n_k] = by_tau_y * (center_y - cy)
+        # by the undistorted center
+        direct = z * inv
+        rest = 1.0 - direct
+        cxx = jxx * rest + by_tau_x * t_x
+        cxy = jxy * rest + by_tau_x * t_y
+        cyx = jyx * rest + by_tau_y * t_x
+        cyy = jyy * rest + by_tau_y * t_y
+        # by c: through the pinhole, through the tilt, through the undistorted center, and as the
+        # center of the distortion
+        for a in range(2):
+            px = center_by_c[lens, 0, a]
+            py = center_by_c[lens, 1, a]
+            row[0, 4 + a] = cxx * px + cxy * py
+            row[1, 4 + a] = cyx * px + cyy * py
+        row[0, 4] += jxx * direct - by_tau_x * t_x + 1.0 - jxx
+        row[0, 5] += jxy * direct - by_tau_x * t_y - jxy
+        row[1, 4] += jyx * direct - by_tau_y * t_x - jyx
+        row[1, 5] += jyy * direct - by_tau_y * t_y + 1.0 - jyy
         # by the distortion: at the point itself, and through the undistorted center
         if n_k > 0:
-            tail = row[:, 8:]
+            tail = row[:, 8 : 8 + n_k]
             distort_by_parameters(model, k, rx, ry, tail)
             for j in range(n_k):
-                sx = by_center * center_by_k[lens, 0, j]
-                sy = by_center * center_by_k[lens, 1, j]
-                tail[0, j] += jxx * sx + jxy * sy
-                tail[1, j] += jyx * sx + jyy * sy
+                sx = center_by_k[lens, 0, j]
+                sy = center_by_k[lens, 1, j]
+                tail[0, j] += cxx * sx + cxy * sy
+                tail[1, j] += cyx * sx + cyy * sy
 
 
 @in_parts(lambda centers: len(centers), least=256)

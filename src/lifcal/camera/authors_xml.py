@@ -142,8 +142,19 @@ def read_authors_xml(path: str | Path) -> CameraModelFile:
         raise DataError(f"{path}: {error}") from None
 
 
+def describe_lost(camera: PlenopticCamera) -> tuple[str, ...]:
+    """Return sentences on what of a camera changes depth and `CameraModel.xml` cannot hold."""
+    if camera.tilt is None or not camera.tilt.as_vector().any():
+        return ()
+    x, y = camera.tilt_angles_deg()[0].tolist()
+    return (
+        f"CameraModel.xml cannot hold the tilt of the micro-lens array, ({x:.3f}, {y:.3f}) deg: "
+        "depth from it is off toward the image's border",
+    )
+
+
 def write_authors_xml(path: str | Path, camera: PlenopticCamera) -> None:
-    """Write `CameraModel.xml`. It keeps neither the grid, nor the scale's source, nor sigmas.
+    """Write `CameraModel.xml`. It keeps neither grid and tilt, nor the scale's source, nor sigmas.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,13 @@ from lifcal.camera.pinhole_array import (
     PHYSICAL_PARAMETERS,
     PhysicalParameters,
 )
+from lifcal.camera.tilt import TILT_PARAMETERS, ArrayTilt
 from lifcal.errors import DataError, InputError, LifcalError
 from lifcal.files import read_json, write_text
 
 CAMERA_FORMAT = "lifcal-camera"
 GRID_FORMAT = "lifcal-grid"
-FORMAT_VERSION = "1.1"
+FORMAT_VERSION = "1.2"
 
 _UNITS = {
     "f_L": "mm",
@@ -50,6 +51,8 @@ _UNITS = {
     "F": "px",
     "alpha": "1",
     "beta": "mm",
+    "t_x": "1/px",
+    "t_y": "1/px",
 }
 _ARRAY_ONLY = ("F", "alpha", "beta")
 _AGREEMENT = 1e-6
@@ -59,6 +62,8 @@ _MAX_TYPES = 3
 _MAX_PX = 1e6
 _MAX_SIGMA = 1e150
 """Its square is still a number."""
+_MAX_TILT = 0.01
+"""Per px: B would double over a hundred pixels, which is no camera."""
 
 
 # Writing
@@ -118,6 +123,17 @@ def camera_to_dict(camera: PlenopticCamera) -> dict[str, Any]:
                     strict=True,
                 )
             },
+        },
+        "tilt": None
+        if camera.tilt is None
+        else {
+            **{
+                name: quantity(name, value, _UNITS[name])
+                for name, value in zip(
+                    TILT_PARAMETERS, camera.tilt.as_vector().tolist(), strict=True
+                )
+            },
+            "angles_deg": camera.tilt_angles_deg()[0].tolist(),
         },
         "scale_source": camera.scale_source,
         "correlation": _correlation_to_dict(camera),
@@ -196,12 +212,12 @@ def _correlation_to_dict(camera: PlenopticCamera) -> dict[str, Any] | None:
     physical = camera.physical_covariance()
     if camera.covariance is None or physical is None:
         return None
-    names = camera.distortion.parameter_names()
+    names = camera.parameter_names
     return {
-        "parameters": [*ARRAY_PARAMETERS, *names],
+        "parameters": list(names),
         "matrix": _correlation(camera.covariance).tolist(),
         "physical": {
-            "parameters": [*PHYSICAL_PARAMETERS, *names],
+            "parameters": [*PHYSICAL_PARAMETERS, *names[len(ARRAY_PARAMETERS) :]],
             "matrix": _correlation(physical).tolist(),
         },
     }
@@ -400,17 +416,31 @@ def _camera_from_node(root: _Node) -> PlenopticCamera:
             f"{root.source}: image_size_px is {size}, but grid.image_size_px is "
             f"{list(grid.image_size)}"
         )
-    return PlenopticCamera(
+    camera = PlenopticCamera(
         parameters,
         pixel_size_mm,
         grid,
         distortion,
         root.child("scale_source").text() if root.has("scale_source") else None,
-        _covariance_from_node(root, distortion) if root.has("correlation") else None,
+        None,
         _bias_from_node(root.child("virtual_depth_bias"))
         if root.has("virtual_depth_bias")
         else None,
+        _tilt_from_node(root.child("tilt")) if root.has("tilt") else None,
     )
+    if not root.has("correlation"):
+        return camera
+    return replace(camera, covariance=_covariance_from_node(root, camera.parameter_names))
+
+
+def _tilt_from_node(node: _Node) -> ArrayTilt:
+    values = []
+    for name in TILT_PARAMETERS:
+        value = _value(node.child(name), _UNITS[name])
+        if abs(value) > _MAX_TILT:
+            raise node.child(name).child("value").wrong(f"at most {_MAX_TILT:g} per px")
+        values.append(value)
+    return ArrayTilt(*values)
 
 
 def _bias_from_node(node: _Node) -> DepthBias:
@@ -479,10 +509,10 @@ def _distortion_from_node(node: _Node) -> Distortion:
     )
 
 
-def _covariance_from_node(root: _Node, distortion: Distortion) -> FloatArray:
+def _covariance_from_node(root: _Node, names: tuple[str, ...]) -> FloatArray:
     """Return sigma_i sigma_j rho_ij in the order that PlenopticCamera has."""
     node = root.child("correlation")
-    expected = [*ARRAY_PARAMETERS, *distortion.parameter_names()]
+    expected = list(names)
     found = [item.text() for item in node.child("parameters").items()]
     if found != expected:
         raise node.child("parameters").wrong(f"{', '.join(expected)}")
@@ -503,6 +533,8 @@ def _find_quantity(root: _Node, name: str) -> _Node:
         return root.child("pinhole_array").child(name)
     if name in PHYSICAL_PARAMETERS:
         return root.child("intrinsics").child(name)
+    if name in TILT_PARAMETERS:
+        return root.child("tilt").child(name)
     return root.child("distortion").child("parameters").child(name)
 
 

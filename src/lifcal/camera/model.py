@@ -21,6 +21,7 @@ from lifcal.camera.pinhole_array import (
     PhysicalParameters,
     PinholeArray,
 )
+from lifcal.camera.tilt import TILT_PARAMETERS, ArrayTilt
 from lifcal.errors import InputError
 
 _ROUNDING = 1e-13
@@ -58,6 +59,8 @@ class ProjectionJacobian:
         the columns of c include how their undistorted positions move.
     by_distortion : (n, 2, n_parameters) float64
         By the coefficients of the distortion, the moving centers included.
+    by_tilt : (n, 2, 2) float64
+        By t_x and t_y of the array's tilt.
     by_physical : (n, 2, 5) float64
         By f_L, b_L0, B, c_x, c_y.
     by_pose : (n, 2, 6) float64
@@ -68,6 +71,7 @@ class ProjectionJacobian:
     by_point: FloatArray
     by_intrinsics: FloatArray
     by_distortion: FloatArray
+    by_tilt: FloatArray
     _points_cam_mm: FloatArray
     _array_by_physical: FloatArray
 
@@ -101,10 +105,14 @@ class PlenopticCamera:
     scale_source : str or None
         Where metres come from ('simulation', 'markers', ...). None: lengths in the scene, beta
         and B have no metric meaning.
-    covariance : (5 + n_distortion, 5 + n_distortion) float64 or None
-        Of F, c_x, c_y, alpha, beta and the distortion coefficients, in that order.
+    covariance : (n_parameters, n_parameters) float64 or None
+        Of the `parameter_names`: F, c_x, c_y, alpha, beta, the distortion coefficients and, where
+        there is a tilt, t_x and t_y.
     depth_bias : DepthBias or None
         Of depth maps made with this camera; None: not known.
+    tilt : ArrayTilt or None
+        Of the micro-lens array against the sensor; None: the array is taken as parallel. f_L, b_L0,
+        B, alpha and beta are those of a lens whose micro image is at c.
     """
 
     parameters: PhysicalParameters
@@ -114,12 +122,13 @@ class PlenopticCamera:
     scale_source: str | None = None
     covariance: FloatArray | None = None
     depth_bias: DepthBias | None = None
+    tilt: ArrayTilt | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.pixel_size_mm) and self.pixel_size_mm > 0.0):
             raise InputError(f"pixel_size_mm is {self.pixel_size_mm}, needs a positive number")
         if self.covariance is not None:
-            size = 5 + len(self.distortion.parameters)
+            size = len(self.parameter_names)
             covariance = check_array(self.covariance, "covariance", (size, size), finite=True)
             if not np.allclose(covariance, covariance.T, rtol=1e-9, atol=0.0):
                 raise InputError("covariance is not symmetric")
@@ -134,6 +143,7 @@ class PlenopticCamera:
         distortion: Distortion = NoDistortion(),  # noqa: B008 (frozen)
         scale_source: str | None = None,
         covariance: FloatArray | None = None,
+        tilt: ArrayTilt | None = None,
     ) -> PlenopticCamera:
         """Build from F, c, alpha and beta."""
         return cls(
@@ -143,6 +153,7 @@ class PlenopticCamera:
             distortion,
             scale_source,
             covariance,
+            tilt=tilt,
         )
 
     def __repr__(self) -> str:
@@ -171,10 +182,22 @@ class PlenopticCamera:
         p = self.parameters
         return read_only(np.array([p.principal_x_px, p.principal_y_px]))
 
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """The parameters of the pinhole-array form, in the order of `covariance`."""
+        tilt = () if self.tilt is None else TILT_PARAMETERS
+        return (*ARRAY_PARAMETERS, *self.distortion.parameter_names(), *tilt)
+
+    @cached_property
+    def _intrinsics(self) -> FloatArray:
+        """What the kernels take: F, c_x, c_y, alpha, beta, t_x, t_y."""
+        tilt = np.zeros(2) if self.tilt is None else self.tilt.as_vector()
+        return read_only(np.concatenate([self.array.as_vector(), tilt]))
+
     # Uncertainty
 
     def physical_covariance(self) -> FloatArray | None:
-        """Return the covariance of f_L, b_L0, B, c_x, c_y and the distortion coefficients."""
+        """Return the covariance of f_L, b_L0, B, c_x, c_y and what follows in `covariance`."""
         if self.covariance is None:
             return None
         jacobian = np.eye(len(self.covariance))
@@ -191,16 +214,29 @@ class PlenopticCamera:
         physical = self.physical_covariance()
         if physical is None or self.covariance is None:
             return {}
-        names = self.distortion.parameter_names()
+        names = self.parameter_names
         sigmas = dict(
-            zip((*PHYSICAL_PARAMETERS, *names), np.sqrt(np.diag(physical)).tolist(), strict=True)
-        )
-        sigmas.update(
             zip(
-                (*ARRAY_PARAMETERS, *names), np.sqrt(np.diag(self.covariance)).tolist(), strict=True
+                (*PHYSICAL_PARAMETERS, *names[5:]), np.sqrt(np.diag(physical)).tolist(), strict=True
             )
         )
+        sigmas.update(zip(names, np.sqrt(np.diag(self.covariance)).tolist(), strict=True))
         return sigmas
+
+    def tilt_angles_deg(self) -> tuple[FloatArray, FloatArray | None]:
+        """Return the array's angles, (2,), as in `ArrayTilt.from_angles`, and their sigmas.
+
+        Zeros where the camera has no tilt; None for sigmas that are not known. B is taken as exact:
+        its uncertainty changes the angles by less than theirs.
+        """
+        if self.tilt is None:
+            return np.zeros(2), None
+        angles = self.tilt.angles_deg(self.parameters, self.pixel_size_mm)
+        if self.covariance is None:
+            return angles, None
+        by_t = self.parameters.array_to_sensor_mm / self.pixel_size_mm
+        sigmas = np.sqrt(np.diag(self.covariance)[-2:]) * by_t * np.cos(np.radians(angles)) ** 2
+        return angles, np.degrees(sigmas)
 
     # Centers
 
@@ -235,8 +271,15 @@ class PlenopticCamera:
         """Micro-lens centers (C_ML), projected orthogonally on the sensor, (n_lenses, 2)."""
         c = self.principal_point_px
         p = self.parameters
-        ratio = p.lens_to_array_mm / (p.lens_to_array_mm + p.array_to_sensor_mm)
-        return read_only(c + (self.image_centers_und_px - c) * ratio)
+        behind = (1.0 + self._tau(self.image_centers_und_px)) * p.array_to_sensor_mm
+        ratio = p.lens_to_array_mm / (p.lens_to_array_mm + behind)
+        return read_only(c + (self.image_centers_und_px - c) * ratio[:, None])
+
+    def _tau(self, points_und_px: FloatArray) -> FloatArray:
+        """Return the relative change of B_k / b_k at undistorted points, (n,)."""
+        if self.tilt is None:
+            return np.zeros(len(points_und_px))
+        return self.tilt.at(points_und_px, self.principal_point_px)
 
     @cached_property
     def _search(self) -> tuple[LensIndex, float]:
@@ -268,7 +311,7 @@ class PlenopticCamera:
         points, indices = self._check_pairs(points_cam_mm, lenses)
         out = np.empty((len(points), 2))
         _kernels.project_pairs(
-            self.array.as_vector(),
+            self._intrinsics,
             self.distortion.model_id,
             self.distortion.parameters,
             points,
@@ -285,9 +328,10 @@ class PlenopticCamera:
         points, indices = self._check_pairs(points_cam_mm, lenses)
         centers, by_c, by_k = self._centers
         out = np.empty((len(points), 2))
-        jacobian = np.empty((len(points), 2, 8 + len(self.distortion.parameters)))
+        n_distortion = len(self.distortion.parameters)
+        jacobian = np.empty((len(points), 2, 10 + n_distortion))
         _kernels.project_pairs_with_jacobian(
-            self.array.as_vector(),
+            self._intrinsics,
             self.distortion.model_id,
             self.distortion.parameters,
             points,
@@ -302,7 +346,8 @@ class PlenopticCamera:
             points_raw_px=read_only(out),
             by_point=read_only(jacobian)[:, :, :3],
             by_intrinsics=read_only(jacobian)[:, :, 3:8],
-            by_distortion=read_only(jacobian)[:, :, 8:],
+            by_distortion=read_only(jacobian)[:, :, 8 : 8 + n_distortion],
+            by_tilt=read_only(jacobian)[:, :, 8 + n_distortion :],
             _points_cam_mm=points,
             _array_by_physical=self.parameters.array_jacobian(self.pixel_size_mm),
         )
@@ -320,7 +365,11 @@ class PlenopticCamera:
         points = check_array(points_cam_mm, "points_cam_mm", (None, 3))
         virtual = self.virtual_from_cam(points)
         index, widening = self._search
-        reach = np.abs(virtual[:, 2]) * self.grid.radius_px * widening
+        u = self.virtual_depth_from_depth(points[:, 2])
+        # A lens sees the point at u_k, and |u_k - u| = |u - 1| |tau_k / (1 + tau_k)|.
+        tau = np.nanmax(np.abs(self._tau(self.image_centers_und_px)), initial=0.0)
+        tilted = np.abs(u - 1.0) * tau / (1.0 - min(float(tau), 0.5))
+        reach = (np.abs(u) + tilted) * self.grid.radius_px * widening
         candidates = index.within(virtual[:, :2], reach)
         owners, lenses = candidates.owners(), candidates.indices
         recorded = self.project(points[owners], lenses)
@@ -386,7 +435,8 @@ class PlenopticCamera:
     def virtual_from_cam(self, points_cam_mm: npt.ArrayLike) -> FloatArray:
         """Return the virtual image points (x_u, y_u, u) as micro-image centers show them.
 
-        `(x_u, y_u)` is a plain pinhole image: `c + F (x, y) / z`.
+        `(x_u, y_u)` is a plain pinhole image: `c + F (x, y) / z`. Behind a tilted array, u is what
+        the lenses around `(x_u, y_u)` show.
 
         Returns
         -------
@@ -396,7 +446,7 @@ class PlenopticCamera:
         points = check_array(points_cam_mm, "points_cam_mm", (None, 3))
         depth = np.where(points[:, 2] > 0.0, points[:, 2], np.nan)
         xy = self.principal_point_px + self.array.focal_px * points[:, :2] / depth[:, None]
-        return np.column_stack([xy, self.virtual_depth_from_depth(depth)])
+        return np.column_stack([xy, self.virtual_depth_from_depth(depth, xy)])
 
     def cam_from_virtual(self, points_virt: npt.ArrayLike) -> FloatArray:
         """Return the metric points behind virtual image points (x_u, y_u, u).
@@ -407,19 +457,45 @@ class PlenopticCamera:
             In camera coordinates, mm; NaN where `u` is that of infinity or beyond it.
         """
         points = check_array(points_virt, "points_virt", (None, 3))
-        depth = self.depth_from_virtual_depth(points[:, 2])
+        depth = self.depth_from_virtual_depth(points[:, 2], points[:, :2])
         xy = (points[:, :2] - self.principal_point_px) * (depth / self.array.focal_px)[:, None]
         return np.column_stack([xy, depth])
 
-    def virtual_depth_from_depth(self, depth_cam_mm: npt.ArrayLike) -> FloatArray:
-        """Return `u = alpha + beta / z`; NaN where z is not positive."""
+    def virtual_depth_from_depth(
+        self, depth_cam_mm: npt.ArrayLike, at_px: npt.ArrayLike | None = None
+    ) -> FloatArray:
+        """Return the virtual depth of points; NaN where z is not positive.
+
+        Parameters
+        ----------
+        depth_cam_mm : (...) float64
+        at_px : (..., 2) float64, optional
+            Undistorted image points, where a tilted array makes a difference; c unless given.
+            There it is `u = alpha + beta / z`.
+        """
         depth = np.asarray(depth_cam_mm, np.float64)
         depth = np.where(depth > 0.0, depth, np.nan)
-        return np.asarray(self.array.alpha + self.array.beta_mm / depth)
+        u = self.array.alpha + self.array.beta_mm / depth
+        if self.tilt is not None and at_px is not None:
+            u = 1.0 + (u - 1.0) / (1.0 + self.tilt.at(at_px, self.principal_point_px))
+        return np.asarray(u)
 
-    def depth_from_virtual_depth(self, virtual_depth: npt.ArrayLike) -> FloatArray:
-        """Return `z = beta / (u - alpha)` in mm; NaN where u is not above alpha."""
-        above = np.asarray(virtual_depth, np.float64) - self.array.alpha
+    def depth_from_virtual_depth(
+        self, virtual_depth: npt.ArrayLike, at_px: npt.ArrayLike | None = None
+    ) -> FloatArray:
+        """Return the depth z in mm of virtual depths; NaN where u is that of infinity or beyond.
+
+        Parameters
+        ----------
+        virtual_depth : (...) float64
+        at_px : (..., 2) float64, optional
+            Undistorted image points, where a tilted array makes a difference; c unless given.
+            There it is `z = beta / (u - alpha)`.
+        """
+        u = np.asarray(virtual_depth, np.float64)
+        if self.tilt is not None and at_px is not None:
+            u = 1.0 + (u - 1.0) * (1.0 + self.tilt.at(at_px, self.principal_point_px))
+        above = u - self.array.alpha
         return np.asarray(self.array.beta_mm / np.where(above > 0.0, above, np.nan))
 
     def virtual_depth_from_paper(self, paper_virtual_depth: npt.ArrayLike) -> FloatArray:

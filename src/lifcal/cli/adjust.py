@@ -46,6 +46,13 @@ def adjust(
     distortion: Annotated[
         str, typer.Option(help="auto (terms that pay), none, brown or division.")
     ] = "auto",
+    tilt: Annotated[
+        str,
+        typer.Option(
+            help="Tilt of the micro-lens array against the sensor: auto (estimated if it pays), "
+            "none, or free (always estimated)."
+        ),
+    ] = "auto",
     focus_strength: Annotated[
         float | None, typer.Option(help="Focus-vignetting term: its strength g; needs --grid.")
     ] = None,
@@ -65,6 +72,7 @@ def adjust(
     from lifcal.bundle import (
         AdjustOptions,
         adjust,
+        cross_validate,
         grid_from_observations,
         read_distances,
         read_observations,
@@ -89,7 +97,7 @@ def adjust(
             measured = measured.with_types_of(lenses)
         term, strength = _make_focus(lenses, focus_strength, focus_sigma, plane_sigma, focus_shape)
         options = AdjustOptions(
-            loss=loss, distortion=distortion, focus=term, focus_strength=strength
+            loss=loss, distortion=distortion, tilt=tilt, focus=term, focus_strength=strength
         )
         pixel_mm = pixel_size_um / 1000.0
         middle = ((size[0] - 1) / 2.0, (size[1] - 1) / 2.0)
@@ -97,6 +105,8 @@ def adjust(
             start = start_from_observations(measured, focal_length_mm / pixel_mm, middle)
         with messages().status("adjusting"):
             found = adjust(measured, start, pixel_mm, lenses, options, distances=known)
+        with messages().status("cross-validating: solving halves of the recording"):
+            found = cross_validate(found, options)
     except InputError as error:
         raise DataError(f"{observations}: {error}") from None
     paths = write_adjustment(out, found)
@@ -159,7 +169,7 @@ def _print_tables(found: Adjustment) -> None:
     content: dict[str, Any] = summary_to_dict(found)
     summary = found.summary
     units = {"f_L": "mm", "b_L0": "mm", "B": "mm", "c_x": "px", "c_y": "px", "F": "px"}
-    units["beta"] = "mm"
+    units |= {"beta": "mm", "t_x": "1/px", "t_y": "1/px"}
     metric = summary.scale_source is not None
     table = Table(title="intrinsics", title_justify="left")
     for column in ("parameter", "value", "sigma", "unit"):

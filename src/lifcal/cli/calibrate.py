@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SCALE = "Scale"
 _UNITS = {"f_L": "mm", "b_L0": "mm", "B": "mm", "c_x": "px", "c_y": "px", "F": "px", "beta": "mm"}
+_UNITS |= {"t_x": "1/px", "t_y": "1/px"}
 
 
 @verb("the same command goes on from here")
@@ -92,6 +93,13 @@ def calibrate(
             "image (2 % of its width) and tangential distortion is small."
         ),
     ] = True,
+    tilt: Annotated[
+        str,
+        typer.Option(
+            help="Tilt of the micro-lens array against the sensor: auto (estimated if it pays), "
+            "none, or free (always estimated)."
+        ),
+    ] = "auto",
     matching: Annotated[
         str, typer.Option(help="auto, sequential, exhaustive or retrieval.")
     ] = "auto",
@@ -129,6 +137,7 @@ def calibrate(
         points=points,
         distortion=distortion,
         priors=priors,
+        tilt=tilt,
         timestamps=None if timestamps is None else tuple(read_timestamps(timestamps)),
     )
     frames = open_frames(raws, bayer=bayer)

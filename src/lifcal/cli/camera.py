@@ -87,7 +87,7 @@ def convert(
     from dataclasses import replace
 
     from lifcal.camera import MicroLensGrid, write_authors_xml, write_camera, write_grid
-    from lifcal.camera.authors_xml import CameraModelFile
+    from lifcal.camera.authors_xml import CameraModelFile, describe_lost
     from lifcal.imaging.camera_formats import read_camera_file
     from lifcal.imaging.raytrix import RaytrixCalibration
 
@@ -133,6 +133,8 @@ def convert(
             write_camera(target, camera)
         else:
             write_authors_xml(target, camera)
+            for note in describe_lost(camera):
+                say_note(note)
     for note in found.notes:
         say_note(note)
     output().print(f"{target}: written from {found.kind} {source}", soft_wrap=True)
@@ -175,6 +177,11 @@ def _add_camera(table: Table, camera: PlenopticCamera) -> None:
     for name, item in content["distortion"]["parameters"].items():
         table.add_row(name, _number(item["value"], item["sigma"]), item["unit"])
     table.add_row("distortion", content["distortion"]["model"], "")
+    if camera.tilt is not None:
+        angles, sigmas = camera.tilt_angles_deg()
+        for i, axis in enumerate("xy"):
+            sigma = None if sigmas is None else float(sigmas[i])
+            table.add_row(f"array tilt {axis}", _number(float(angles[i]), sigma), "deg")
     table.add_row("pixel size", f"{content['pixel_size_um']:g}", "um")
     table.add_row(
         "scale from", camera.scale_source or "nothing: lengths have no metric meaning", ""

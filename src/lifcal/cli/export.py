@@ -30,6 +30,7 @@ def export(
         raise ConfigError.unknown("format", to, _FORMATS)
     if out.is_file():
         raise DataError(f"{out}: is a file, needs a folder")
+    from lifcal.camera.authors_xml import describe_lost
     from lifcal.export import read_calibration, read_seen_points, write_authors, write_colmap
 
     calibration = read_calibration(folder)
@@ -44,6 +45,8 @@ def export(
         say_note(f"the images are those in {folder / 'focused'}")
     else:
         paths = write_authors(out, calibration, seen)
+        for note in describe_lost(calibration.camera):
+            say_note(note)
     if calibration.camera.scale_source is None:
         say_note("the calibration has no scale: lengths have no metric meaning")
     output().print(

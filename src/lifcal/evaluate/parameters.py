@@ -10,6 +10,8 @@ from lifcal.arrays import FloatArray
 from lifcal.camera import ARRAY_PARAMETERS, PHYSICAL_PARAMETERS, Distortion, PlenopticCamera
 
 DISTORTION = "distortion"
+TILT_ANGLES = ("tilt_x", "tilt_y")
+"""Angles of the micro-lens array against the sensor, as in `ArrayTilt.from_angles`."""
 _UNITS = {"alpha": "", "F": "px", "c_x": "px", "c_y": "px"}
 _METRIC = ("f_L", "b_L0", "B", "c_x", "c_y", "F", "alpha", "beta")
 _WITHOUT_SCALE = ("F", "c_x", "c_y", "alpha")
@@ -74,6 +76,7 @@ def compare_parameters(
                 None if sigma is None else abs(error) < 2.0 * sigma,
             )
         )
+    rows += _compare_tilts(camera, truth)
     ours, theirs = _displacements(camera), _displacements(truth)
     rows.append(
         ParameterComparison(
@@ -89,6 +92,31 @@ def compare_parameters(
         )
     )
     return tuple(rows)
+
+
+def _compare_tilts(camera: PlenopticCamera, truth: PlenopticCamera) -> list[ParameterComparison]:
+    """Compare the array's angles, where one of the cameras has a tilt."""
+    if camera.tilt is None and truth.tilt is None:
+        return []
+    (estimated, sigmas), (true, _) = camera.tilt_angles_deg(), truth.tilt_angles_deg()
+    rows = []
+    for i, name in enumerate(TILT_ANGLES):
+        error = float(estimated[i] - true[i])
+        sigma = None if sigmas is None or sigmas[i] == 0.0 else float(sigmas[i])
+        rows.append(
+            ParameterComparison(
+                name,
+                "deg",
+                float(estimated[i]),
+                float(true[i]),
+                error,
+                None,
+                sigma,
+                None if sigma is None else error / sigma,
+                None if sigma is None else abs(error) < 2.0 * sigma,
+            )
+        )
+    return rows
 
 
 def compute_error_squares(

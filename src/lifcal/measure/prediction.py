@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lifcal.arrays import BoolArray, FloatArray, IntArray
-from lifcal.camera import Distortion, MicroLensGrid, PinholeArray
+from lifcal.camera import ArrayTilt, Distortion, MicroLensGrid, PinholeArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +22,8 @@ class SceneGeometry:
     translations : (n_views, 3) float64
         Of `cam_from_world`.
     points_world : (n_points, 3) float64
+    tilt : ArrayTilt or None
+        Of the micro-lens array; None: parallel to the sensor.
     """
 
     array: PinholeArray
@@ -29,6 +31,7 @@ class SceneGeometry:
     rotations: FloatArray
     translations: FloatArray
     points_world: FloatArray
+    tilt: ArrayTilt | None = None
 
     def cam_points(self, points: IntArray, views: IntArray) -> FloatArray:
         """Return points in the frames of views, (n, 3)."""
@@ -40,12 +43,19 @@ class SceneGeometry:
     def virtual_points(self, points_cam: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return where the recorded virtual image shows points, (n, 2), and their u, (n,).
 
-        NaN behind the camera.
+        Behind a tilted array, u is what the lenses there show. NaN behind the camera.
         """
         z = np.where(points_cam[:, 2] > 0.0, points_cam[:, 2], np.nan)
         principal = self.principal
         ideal = principal + self.array.focal_px * points_cam[:, :2] / z[:, None]
-        return self.distortion.distort(ideal, principal), self.array.alpha + self.array.beta_mm / z
+        u = self.array.alpha + self.array.beta_mm / z
+        return self.distortion.distort(ideal, principal), 1.0 + (u - 1.0) / (1.0 + self.tau(ideal))
+
+    def tau(self, points_und_px: FloatArray) -> FloatArray:
+        """Return the relative change of B_k / b_k at undistorted image points, (n,)."""
+        if self.tilt is None:
+            return np.zeros(len(points_und_px))
+        return self.tilt.at(points_und_px, self.principal)
 
     @property
     def principal(self) -> FloatArray:
@@ -174,11 +184,13 @@ def predict(
     center = distortion.undistort(recorded, principal)
     cam = geometry.cam_points(tracks, views)
     z = cam[:, 2]
-    w = array.alpha * z + array.beta_mm
+    tau = geometry.tau(center)
+    alpha = (array.alpha + tau) / (1.0 + tau)
+    w = alpha * z + array.beta_mm / (1.0 + tau)
     offset = (array.focal_px * cam[:, :2] + (principal - center) * z[:, None]) / w[:, None]
     by_cam = np.zeros((len(z), 2, 3))
     by_cam[:, 0, 0] = by_cam[:, 1, 1] = array.focal_px / w
-    by_cam[:, :, 2] = (principal - center - array.alpha * offset) / w[:, None]
+    by_cam[:, :, 2] = (principal - center - alpha[:, None] * offset) / w[:, None]
     by_point, _ = distortion.compute_jacobians(center + offset, principal)
     tangents = np.einsum("nij,njk->nik", geometry.rotations[views], tangents_world[tracks])
     places = distortion.distort(center + offset, principal)

@@ -10,15 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import BoolArray, Float32Array, cut_rows
-from lifcal.camera import PlenopticCamera
-from lifcal.camera.pinhole_array import ARRAY_PARAMETERS
+from lifcal.camera import TILT_PARAMETERS, PinholeIntrinsics, PlenopticCamera
 from lifcal.errors import ConfigError, InputError
 from lifcal.metric import _kernels
 from lifcal.virtual import DepthFlag, Workspace
 from lifcal.virtual.workspace import NoWorkspace
 
 PLANES = ("pinhole", "2B")
-_DEPTH_PARAMETERS = [ARRAY_PARAMETERS.index(name) for name in ("alpha", "beta")]
 
 
 class MetricFlag(enum.IntFlag):
@@ -61,7 +59,7 @@ class MetricOptions:
     keep_hidden : bool
         Keep pixels that some lenses do not see, beside a nearer surface.
     calibration_sigma : bool
-        Add the uncertainty of the camera's alpha and beta to sigma.
+        Add the uncertainty of the camera's alpha, beta and tilt to sigma.
     """
 
     scale: float = 0.5
@@ -98,6 +96,7 @@ def compute_metric_depth(
     camera: PlenopticCamera,
     u: npt.NDArray[np.floating],
     sigma_u: npt.NDArray[np.floating],
+    intrinsics: PinholeIntrinsics | None = None,
     *,
     calibration: bool = False,
 ) -> tuple[Float32Array, Float32Array]:
@@ -108,9 +107,12 @@ def compute_metric_depth(
     camera : PlenopticCamera
     u, sigma_u : (...) float
         Virtual depth and its standard deviation; NaN where unknown.
+    intrinsics : PinholeIntrinsics or None
+        Of the image that u is a map of, (rows, cols): a tilted array shows other virtual depths at
+        other places. None: all values are taken as if at the principal point.
     calibration : bool
-        Add what the covariance of alpha and beta says. It is common to all pixels of all frames:
-        means over pixels do not make it smaller.
+        Add what the covariance of alpha, beta and the tilt says. It is common to all pixels of all
+        frames: means over pixels do not make it smaller.
 
     Returns
     -------
@@ -118,21 +120,42 @@ def compute_metric_depth(
         NaN where u is unknown, or that of infinity and beyond.
     """
     u, sigma_u, beta = np.asarray(u), np.asarray(sigma_u), camera.array.beta_mm
+    names = ["alpha", "beta"]
+    tilted = camera.tilt is not None and intrinsics is not None
+    if tilted:
+        names += TILT_PARAMETERS
     if calibration:
         if camera.covariance is None:
             raise InputError(
                 "the camera has no covariance, so its part of sigma is not known: use a camera "
                 "that lifcal calibrate made"
             )
-        (var_a, cov), (_, var_b) = camera.covariance[np.ix_(_DEPTH_PARAMETERS, _DEPTH_PARAMETERS)]
+        places = [camera.parameter_names.index(name) for name in names]
+        covariance = camera.covariance[np.ix_(places, places)]
     depth_mm, sigma_mm = np.empty(u.shape, np.float32), np.empty(u.shape, np.float32)
     for part in cut_rows(u):
-        depth = camera.depth_from_virtual_depth(u[part])
-        by_u = depth * depth / beta  # and by alpha; by beta it is z / beta
-        variance = (by_u * sigma_u[part]) ** 2
+        flat = np.asarray(u[part], np.float64)
+        slope = np.ones(())  # of the virtual depth at the principal point by the one here
+        if tilted:
+            assert camera.tilt is not None
+            assert intrinsics is not None
+            rows = np.arange(len(u))[part]
+            x = (np.arange(u.shape[1]) - intrinsics.cx) * (camera.array.focal_px / intrinsics.fx)
+            y = (rows - intrinsics.cy) * (camera.array.focal_px / intrinsics.fy)
+            tau = camera.tilt.x_per_px * x + camera.tilt.y_per_px * y[:, None]
+            slope = 1.0 + tau
+            flat = 1.0 + (flat - 1.0) * slope
+        depth = camera.depth_from_virtual_depth(flat)
+        by_u = depth * depth / beta  # and by alpha
+        variance = (by_u * slope * sigma_u[part]) ** 2
         if calibration:
-            by_b = depth / beta
-            variance += by_u * by_u * var_a + 2.0 * by_u * by_b * cov + by_b * by_b * var_b
+            moves = [by_u, depth / beta]
+            if tilted:
+                by_tau = -by_u * (flat - 1.0) / slope
+                moves += [by_tau * x, by_tau * y[:, None]]
+            for i, first in enumerate(moves):
+                for j, second in enumerate(moves):
+                    variance += covariance[i, j] * first * second
         depth_mm[part], sigma_mm[part] = depth, np.sqrt(variance)
     return depth_mm, sigma_mm
 

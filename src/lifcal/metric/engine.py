@@ -247,7 +247,11 @@ class DepthEngine:
             depth, focused = found.depth, found.focused
             u = depth.u if bias is None else bias.remove(depth.u)
             depth_mm, sigma_mm = compute_metric_depth(
-                self.camera, u, depth.sigma, calibration=options.calibration_sigma
+                self.camera,
+                u,
+                depth.sigma,
+                self.intrinsics,
+                calibration=options.calibration_sigma,
             )
             flags = filter_depth(
                 depth_mm, sigma_mm, depth.flags, self.range_mm, options, self._workspace

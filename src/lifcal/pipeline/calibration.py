@@ -26,6 +26,7 @@ from lifcal.bundle import (
     Observations,
     Prior,
     adjust,
+    cross_validate,
     write_observations,
 )
 from lifcal.bundle.files import write_adjustment
@@ -138,7 +139,7 @@ class CalibrateOptions:
         In which each is measured at most.
     rounds : int
         Of measuring and adjusting at most.
-    distortion : str
+    distortion, tilt : str
         As in `AdjustOptions`.
     loss : str
     priors : bool
@@ -156,6 +157,7 @@ class CalibrateOptions:
     views: int = 24
     rounds: int = 3
     distortion: str = "brown"
+    tilt: str = "auto"
     loss: str = "cauchy"
     priors: bool = True
     timestamps: tuple[float, ...] | None = None
@@ -169,7 +171,8 @@ class CalibrateOptions:
             )
         if self.focal_length_mm is not None and not self.focal_length_mm > 0.0:
             raise InputError(f"focal length is {self.focal_length_mm} mm, needs a positive number")
-        AdjustOptions(loss=self.loss, distortion=self.distortion)  # or it says what is wrong
+        # raises a ConfigError that names what is wrong
+        AdjustOptions(loss=self.loss, distortion=self.distortion, tilt=self.tilt)
         for name, value, least in (
             ("points", self.points, 50),
             ("views", self.views, 2),
@@ -472,7 +475,8 @@ class _Bench:
                     break
         assert found is not None
         self._check(found)
-        return found
+        with listener.status("cross-validating: solving halves of the recording"):
+            return cross_validate(found, self._adjust_options())
 
     def _measure(self) -> Observations:
         assert self.patches is not None
@@ -538,28 +542,33 @@ class _Bench:
             geometry.translations[views],
             geometry.points_world[observations.point_ids],
         )
-        term, strength = _focus_term(self.grid)
         return adjust(
             observations,
             state,
             options.pixel_size_mm,
             self.grid,
-            AdjustOptions(
-                loss=options.loss,
-                distortion=options.distortion,
-                fixed=dict(options.scale.known),
-                priors=camera_priors(self.grid.image_size, options.distortion)
-                if options.priors
-                else {},
-                focus=term,
-                focus_strength=strength,
-                plane_error=_PLANE_ERROR,
-                clustered=True,
-                scale_error=0.0 if self.distances is None else _SCALE_ERROR,
-                magnification_error=_MAGNIFICATION_ERROR,
-            ),
+            self._adjust_options(),
             distances=self.distances,
             positions=self.positions,
+        )
+
+    def _adjust_options(self) -> AdjustOptions:
+        term, strength = _focus_term(self.grid)
+        options = self.options
+        return AdjustOptions(
+            loss=options.loss,
+            distortion=options.distortion,
+            tilt=options.tilt,
+            fixed=dict(options.scale.known),
+            priors=camera_priors(self.grid.image_size, options.distortion)
+            if options.priors
+            else {},
+            focus=term,
+            focus_strength=strength,
+            plane_error=_PLANE_ERROR,
+            clustered=True,
+            scale_error=0.0 if self.distances is None else _SCALE_ERROR,
+            magnification_error=_MAGNIFICATION_ERROR,
         )
 
     def _take(self, found: Adjustment) -> None:
@@ -577,7 +586,7 @@ class _Bench:
         translations[views] = state.translations_mm
         points[observations.point_ids] = state.points_world_mm
         self.geometry = SceneGeometry(
-            state.array, state.distortion, rotations, translations, points
+            state.array, state.distortion, rotations, translations, points, state.array_tilt
         )
         self._keep(kept[self.images.tracks] & seen[self.images.views])
         tangents = compute_tangents(self.geometry, self.tracks.points, self.tracks.references)

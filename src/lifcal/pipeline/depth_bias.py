@@ -47,7 +47,7 @@ def measure_depth_bias(
         u_map, scale = depth_map(view)
         places = camera.distortion.distort(seen, camera.principal_point_px)
         found.append(sample_map(u_map, scale, places))
-        true.append(camera.virtual_depth_from_depth(cam[:, 2]))
+        true.append(camera.virtual_depth_from_depth(cam[:, 2], seen))
     return fit_depth_bias(np.concatenate(found), np.concatenate(true))
 
 

@@ -23,6 +23,8 @@ _PARAMETERS = {
     "F": "focal length of the totally focused image",
     "alpha": "virtual depth of a point at infinity",
     "beta": "virtual depth times depth; carries the scale",
+    "t_x": "tilt of the micro-lens array along x",
+    "t_y": "tilt of the micro-lens array along y",
     "g": "strength of the focus-vignetting term",
 }
 _FORMS = (
@@ -124,7 +126,7 @@ def _parameters(summary: Mapping[str, Any]) -> str:
     known = {name for _, names in _FORMS for name in names}
     rest = [name for name in parameters if name not in known]
     cards = []
-    for title, names in (*_FORMS, ("Distortion and focus term", rest)):
+    for title, names in (*_FORMS, ("Distortion, tilt and focus term", rest)):
         rows = [_parameter(summary, name) for name in names if name in parameters]
         if rows:
             head = '<tr><th>parameter</th><th class="number">value ± σ</th>'
@@ -335,6 +337,7 @@ def _fit(summary: Mapping[str, Any]) -> str:
             "blurred or has a wrong pose: leave it out.",
         ),
     ]
+    figures.append(_halves(summary.get("cross_validation")))
     return _grid([*figures, _distances(summary.get("distances") or [])])
 
 
@@ -421,6 +424,39 @@ def _binned(entries: Sequence[Mapping[str, Any]], x_label: str) -> str:
     ]
     heights = [entry["rms_px"] for entry in entries]
     return draw_bars(edges, heights, x_label, "residual in px", titles=titles, marks=marks)
+
+
+def _halves(found: Mapping[str, Any] | None) -> str:
+    """Return the table of how much halves of the recording disagree, in sigmas."""
+    if not found or not found["splits"]:
+        return ""
+    names = [
+        name
+        for name in found["factors"]
+        if any(name in split["differences"] for split in found["splits"])
+    ]
+
+    def in_sigmas(split: Mapping[str, Any], name: str) -> str:
+        entry = split["differences"].get(name)
+        return "" if entry is None else f"{entry['value'] / entry['sigma']:+.1f}"
+
+    rows = [
+        (
+            split["name"],
+            *(in_sigmas(split, name) for name in names),
+            f"{split['reprojection_px']:.2f}",
+        )
+        for split in found["splits"]
+    ]
+    rows.append(("factor on sigma", *(f"{found['factors'][name]:.2f}" for name in names), ""))
+    return _figure(
+        "Do halves of the recording agree?",
+        _table(("halves", *names, "rays, px"), rows),
+        "Each half was solved on its own. Entries are the difference of the two cameras in "
+        "standard deviations of their noise: mostly within ± 2 if the model describes the camera. "
+        "What is beyond that widens the sigmas by the factors in the last row. The last column is "
+        "the rms distance of the two cameras' images of the same rays.",
+    )
 
 
 def _distances(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -52,6 +52,12 @@ _CAUTION_SCALE_PERCENT = 1.0
 _POOR_SCALE_PERCENT = 5.0
 _SIGNIFICANT = 3.0
 _CAUTION_REJECTED = 0.1
+_CAUTION_CENTER, _POOR_CENTER = 0.01, 0.03
+"""Standard deviation of the principal point, as a part of the image's width. Makers place a lens
+within some per cent of the sensor's middle, so a calibration that knows less says nothing new."""
+_CAUTION_FACTOR, _POOR_FACTOR = 2.0, 5.0
+"""On a sigma, by cross-validation. Noise alone makes the largest factor of ten parameters 1.3 on
+average, and more than 2 in fewer than one of a hundred recordings."""
 
 _Item = TypeVar("_Item")
 
@@ -165,6 +171,8 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     - known f_L and B do not fit the images, or B does not fit the micro lenses;
     - known distances or positions disagree beyond their sigmas;
     - sigma of F is above 1 %, or (with a scale) sigma of B above 5 %;
+    - sigma of the principal point is above 3 % of the image's width;
+    - halves of the recording disagree so much that a sigma grows more than fivefold;
     - the residuals of a lens type at some depth have a scale beyond 5 %, by more than 3 sigma.
 
     caution, if it is not poor but one of these holds:
@@ -173,6 +181,9 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     - f_L is more than 10 % from the nominal focal length;
     - frames could not be used, or were not registered;
     - the adjustment calls something weak;
+    - sigma of the principal point is above 1 % of the image's width;
+    - halves of the recording disagree so much that a sigma more than doubles, or no two halves
+      could be compared;
     - residuals of a lens type at some depth have a scale beyond 1 %, by more than 3 sigma;
     - more than 10 % of the observations were rejected.
 
@@ -205,6 +216,16 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
             f"micro images of lens type {scale['lens_type']} are {abs(scale['percent']):.1f} % "
             f"{larger} than the model says (u {scale['u_low']:.3g} to {scale['u_high']:.3g}), so "
             "alpha, beta and B are worse than their sigmas say"
+        )
+    halves_poor, halves_caution = _judge_halves(content.get("cross_validation"))
+    poor += halves_poor
+    caution += halves_caution
+    width = content["image_size_px"][0]
+    off = max(content["parameters"][name]["sigma"] or 0.0 for name in ("c_x", "c_y"))
+    if off > _CAUTION_CENTER * width:
+        (poor if off > _POOR_CENTER * width else caution).append(
+            f"the principal point is known to {off:.0f} px only, {100.0 * off / width:.1f} % of "
+            "the image's width"
         )
     if not metric:
         caution.append("there is no scale: lengths, beta, B, b_L0 and f_L are not metric")
@@ -252,6 +273,34 @@ def _compare_with_nominal(content: Mapping[str, Any]) -> list[str]:
         f"the focal length engraved on your lens, and is the pixel size "
         f"{content['pixel_size_um']:g} um? Check --focal-length-mm and --pixel-size-um"
     ]
+
+
+def _judge_halves(found: Mapping[str, Any] | None) -> tuple[list[str], list[str]]:
+    """Return what makes a calibration poor, and what calls for care, if its halves disagree."""
+    if found is None:
+        return [], []
+    if not found["splits"]:
+        return [], [
+            "no two halves of the recording determine the camera on their own, so the sigmas are "
+            "not cross-validated: more views and points would help"
+        ]
+    name, factor = max(found["factors"].items(), key=lambda entry: float(entry[1]))
+    if factor < _CAUTION_FACTOR:
+        return [], []
+    split = max(
+        (split for split in found["splits"] if name in split["differences"]),
+        key=lambda split: abs(
+            split["differences"][name]["value"] / split["differences"][name]["sigma"]
+        ),
+    )
+    entry = split["differences"][name]
+    text = (
+        f"parts of the recording disagree about the camera: {split['name']} differ in {name} by "
+        f"{abs(entry['value'] / entry['sigma']):.1f} sigma of their noise. The model does not "
+        f"describe this camera or this recording fully; the sigmas are up to {factor:.1f} times "
+        "wider for it"
+    )
+    return ([text], []) if factor > _POOR_FACTOR else ([], [text])
 
 
 def _relative_sigma(content: Mapping[str, Any], name: str) -> float:
@@ -334,7 +383,7 @@ def _units(adjustment: Adjustment) -> dict[str, str]:
     """Return the unit of each parameter; 'no scale' where it has no metric meaning."""
     length = "mm" if adjustment.summary.scale_source is not None else "no scale"
     units = {"f_L": length, "b_L0": length, "B": length, "c_x": "px", "c_y": "px"}
-    units |= {"F": "px", "alpha": "", "beta": length}
+    units |= {"F": "px", "alpha": "", "beta": length, "t_x": "1/px", "t_y": "1/px"}
     distortion = adjustment.state.distortion
     units |= dict(zip(distortion.parameter_names(), distortion.units, strict=True))
     return units | {name: "" for name in adjustment.problem.names if name not in units}

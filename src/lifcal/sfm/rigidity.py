@@ -57,6 +57,10 @@ recording); what is assumed too small bends F, too large only costs efficiency."
 RESTS_PX, _MOVES_PX = 1.5, 4.0
 """A match nearer than the first to its own place has not moved; a pair of views whose median match
 moved by less than the second says nothing about the camera."""
+_FAR_PX = 15.0
+"""Median motion from which on what rests is told from what moves with the scene."""
+_CELLS, _FEWEST_IN_CELL = 12, 10
+"""Parts of the image along each side that rest or move, and matches that one needs to be judged."""
 _LIMIT, _UNSEEN = 9.0, 900.0
 """Square in sigmas at which the Cauchy loss bends, and that of a match that cannot be seen."""
 _LEAST_CURVATURE = 1e-9
@@ -293,6 +297,49 @@ def find_strangers(
     return found
 
 
+def find_backdrop(
+    pairs: Sequence[PairMatches], strange: Sequence[BoolArray], image_size: tuple[int, int]
+) -> tuple[float, list[BoolArray]]:
+    """Find the part of the image that rests while the scene moves.
+
+    Far things rest too when a camera moves sideways, but they follow the motion of the rest of the
+    scene; a backdrop does not.
+
+    Parameters
+    ----------
+    pairs : sequence of PairMatches
+    strange : sequence of (n,) bool
+        Of `find_strangers`.
+    image_size : (int, int)
+
+    Returns
+    -------
+    float
+        The part of the image, of that where features are.
+    list of (n,) bool
+        For each pair, which matches lie in it and rest.
+    """
+    n_cells = _CELLS**2
+    counts, still = np.zeros(n_cells), np.zeros(n_cells)
+    cells = []
+    for pair, odd in zip(pairs, strange, strict=True):
+        place = pair.points_first[:, :2] / np.array(image_size) * _CELLS
+        column, row = np.clip(place, 0, _CELLS - 1).astype(np.int64).T
+        cells.append(row * _CELLS + column)
+        moved = pair.moved_px
+        if len(moved) and np.median(moved) > _FAR_PX:
+            counts += np.bincount(cells[-1], minlength=n_cells)
+            rests = odd & (moved < RESTS_PX)
+            still += np.bincount(cells[-1][rests], minlength=n_cells)
+    judged = counts >= _FEWEST_IN_CELL
+    resting = judged & (still > 0.5 * counts)
+    share = float(resting.sum() / max(judged.sum(), 1))
+    return share, [
+        resting[cell] & (pair.moved_px < RESTS_PX)
+        for cell, pair in zip(cells, pairs, strict=True)
+    ]
+
+
 # Matches
 
 
@@ -398,7 +445,11 @@ def _accumulate(data: _Data, fit: _Fit, middle: float) -> _Normal:
     normals, gradients = np.empty((n, 9, 9)), np.empty((n, 9))
     squares = np.empty(data.used.shape)
     found = normals, gradients, squares
-    _kernels.accumulate(*fit[:3], *data[:2], fit.true, *data[2:], _LIMIT, _UNSEEN, *found)
+    _kernels.accumulate(*fit[:3], *data[:2], fit.true, *data[2:], _FAR_PX = 15.0
+"""Median motion from which on what rests is told from what moves with the scene."""
+_CELLS, _FEWEST_IN_CELL = 12, 10
+"""Parts of the image along each side that rest or move, and matches that one needs to be judged."""
+_LIMIT, _UNSEEN, *found)
     derivatives = _parameters(fit, middle)
     transposed = np.swapaxes(derivatives, 1, 2)
     return _Normal(
