@@ -335,8 +335,7 @@ def find_backdrop(
     resting = judged & (still > 0.5 * counts)
     share = float(resting.sum() / max(judged.sum(), 1))
     return share, [
-        resting[cell] & (pair.moved_px < RESTS_PX)
-        for cell, pair in zip(cells, pairs, strict=True)
+        resting[cell] & (pair.moved_px < RESTS_PX) for cell, pair in zip(cells, pairs, strict=True)
     ]
 
 
@@ -445,11 +444,7 @@ def _accumulate(data: _Data, fit: _Fit, middle: float) -> _Normal:
     normals, gradients = np.empty((n, 9, 9)), np.empty((n, 9))
     squares = np.empty(data.used.shape)
     found = normals, gradients, squares
-    _kernels.accumulate(*fit[:3], *data[:2], fit.true, *data[2:], _FAR_PX = 15.0
-"""Median motion from which on what rests is told from what moves with the scene."""
-_CELLS, _FEWEST_IN_CELL = 12, 10
-"""Parts of the image along each side that rest or move, and matches that one needs to be judged."""
-_LIMIT, _UNSEEN, *found)
+    _kernels.accumulate(*fit[:3], *data[:2], fit.true, *data[2:], _LIMIT, _UNSEEN, *found)
     derivatives = _parameters(fit, middle)
     transposed = np.swapaxes(derivatives, 1, 2)
     return _Normal(
