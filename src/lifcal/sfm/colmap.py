@@ -65,7 +65,7 @@ _SAME_FOCAL = 0.1
 _MOST_BACKDROP = 0.15
 """Part of the image that may rest while the scene moves (a real turntable with a strip of backdrop:
 0.04; figures on a turntable before books and a wall, 0.27, are two scenes)."""
-_MANY_STRANGERS = 0.03
+_MANY_STRANGERS = 0.02
 """Share of matches that do not follow the motion of most from which on it is said."""
 _SIGMA_SHARE = 0.01
 """Sigma of a virtual depth as a share of it where none is given; its size is estimated anyway."""
@@ -356,7 +356,9 @@ def _plan(
             if strange[i].any():
                 geometries[i].inlier_matches = matches[i][~strange[i]]
                 opened.update_two_view_geometry(*views[i], geometries[i])
-    return _Plan(_list_focals(scan, size[0], focal_px), tuple(_describe_strangers(pairs, strange)))
+    return _Plan(
+        _list_focals(scan, size[0], focal_px), tuple(_describe_strangers(strange, backdrop))
+    )
 
 
 def _pair_up(

@@ -17,7 +17,7 @@ place and virtual depth of every match.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -269,8 +269,8 @@ def find_strangers(
     """Tell for each pair which matches do not follow its majority's motion.
 
     What is judged is a match's place and virtual depth with the best hypothesis' camera: what rests
-    in the image while the scene turns before it, and what moves on its own. Where the virtual depth
-    is not known, nothing is said against a match.
+    in the image while the scene turns before it, and what moves on its own. A match whose virtual
+    depth is not known may be at any depth.
 
     Parameters
     ----------
@@ -287,14 +287,28 @@ def find_strangers(
         known = pair.known
         if known.sum() < _FEWEST_MATCHES:
             continue
-        chosen = _select(pair, known)
-        data = _pack([chosen], middle, width, int(known.sum()), None)
+        anywhere = float(np.median(pair.points_first[known, 2]))
+        blind = replace(
+            pair,
+            points_first=_fill_u(pair.points_first, known, anywhere),
+            points_second=_fill_u(pair.points_second, known, anywhere),
+            sigma_first=np.where(known, pair.sigma_first, (anywhere - best.alpha) / scan.noise_u),
+            sigma_second=np.where(known, pair.sigma_second, (anywhere - best.alpha) / scan.noise_u),
+        )
+        data = _pack([blind], middle, width, len(known), None)
         data = data.with_noise(scan.noise_px / width, scan.noise_u)
         fit = _align(data, best.focal_px / width, best.alpha)
         fit = fit._replace(camera=np.array([*fit.camera[:2], best.radial]))
         _, normal = _relax(data, fit, _middle_u(data), _RELAX_ROUNDS)
-        strange[known] = normal.squares[0] > _STRANGE
+        strange[:] = normal.squares[0] > _STRANGE
     return found
+
+
+def _fill_u(points: FloatArray, known: BoolArray, value: float) -> FloatArray:
+    """Return the points with another u where it is not known."""
+    filled = points.copy()
+    filled[~known, 2] = value
+    return filled
 
 
 def find_backdrop(
