@@ -193,7 +193,7 @@ def run_case(case: Case, data: Path) -> Outcome:
     out = data / f"{case.name}-calibration"
     record = out / "benchmark.json"
     if not record.exists():
-        seconds, peak = _calibrate(case, recording, out, simulation.optics.camera)
+        seconds, peak = calibrate_recording(case, recording, out, simulation.optics.camera)
         record.write_text(json.dumps({"seconds": seconds, "peak_gb": peak}))
     cost = json.loads(record.read_text())
     rms, bias = measure_against_truth(out, recording, focus=True)
@@ -210,9 +210,10 @@ def run_case(case: Case, data: Path) -> Outcome:
     )
 
 
-def _calibrate(
+def calibrate_recording(
     case: Case, recording: Path, out: Path, camera: PlenopticCamera
 ) -> tuple[float, float]:
+    """Run `lifcal calibrate` in a process of its own; return its time in s and memory in GB."""
     words = ["calibrate", str(recording / "raw"), "-o", str(out)]
     words += ["--pixel-size-um", str(camera.pixel_size_mm * 1000.0)]
     if case.white:

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.figures import Figure, best_time_s
 from lifcal.arrays import Float32Array, ImageArray
-from lifcal.camera import Lattice, MicroLensGrid, NoDistortion, PhysicalParameters
+from lifcal.camera import MicroLensGrid, NoDistortion, PhysicalParameters
 from lifcal.imaging.frames import open_frames
 from lifcal.imaging.grid_fit import GridFit, fit_grid_to_frames, fit_grid_to_white, refine_grid
 from lifcal.imaging.raytrix import read_raytrix_xml
@@ -112,11 +112,12 @@ def render_white(optics: Optics, rays: int = 16) -> Float32Array:
     return Renderer(optics, rays).render_white(1) / np.float32(brightest)
 
 
-def center_error_px(lattice: Lattice, truth: MicroLensGrid) -> float:
-    """Return the rms distance between true and fitted centers over the image."""
-    indices = (truth.centers_raw_px - lattice.origin_px) @ np.linalg.inv(lattice.basis_px)
-    found = lattice.centers(np.round(indices))
-    return float(np.sqrt(np.mean(np.sum((found - truth.centers_raw_px) ** 2, axis=1))))
+def center_error_px(grid: MicroLensGrid, truth: MicroLensGrid) -> float:
+    """Return the rms distance of true centers inside the image to the nearest of a grid."""
+    inside = ((truth.centers_raw_px >= 0) & (truth.centers_raw_px < truth.image_size)).all(axis=1)
+    centers = truth.centers_raw_px[inside]
+    off = grid.centers_raw_px[grid.nearest(centers)] - centers
+    return float(np.sqrt(np.mean(np.sum(off**2, axis=1))))
 
 
 def wrong_types(fit: GridFit, truth: MicroLensGrid) -> float:
@@ -157,7 +158,7 @@ def _white() -> list[Figure]:
                 for image, errors in ((light, clean), (damaged, bad)):
                     fit = fit_grid_to_white(expose(image, options, rng))
                     right = fit.layout == truth.lattice.layout if truth.lattice else False
-                    errors.append(center_error_px(fit.lattice, truth) if right else math.nan)
+                    errors.append(center_error_px(fit.grid, truth) if right else math.nan)
                     types.append(wrong_types(fit, truth))
                     radii.append(radii_error(fit, truth))
     return [
@@ -203,7 +204,7 @@ def _scene() -> list[Figure]:
             figures += [
                 Figure(
                     f"{what}, lattice centers, rms",
-                    center_error_px(fit.lattice, truth),
+                    center_error_px(fit.grid, truth),
                     "px",
                     "lower",
                     0.1,
@@ -255,7 +256,7 @@ def _real() -> list[Figure]:
             ),
             Figure(
                 "real R42 raw, centers without the XML against the XML's moved to the raw, rms",
-                center_error_px(free.lattice, moved.grid),
+                center_error_px(free.grid, moved.grid),
                 "px",
                 "lower",
                 1.5,

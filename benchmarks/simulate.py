@@ -12,6 +12,8 @@ import numpy as np
 from benchmarks.figures import Figure, best_time_s
 from benchmarks.spots import measure_spots, rms
 from lifcal.simulate import (
+    BestFit,
+    Imperfections,
     PackedScene,
     Renderer,
     Simulation,
@@ -23,7 +25,7 @@ from lifcal.simulate import (
 
 
 def run() -> list[Figure]:
-    return [*_spots(), *_ray_noise(), _render_time(), *_memory()]
+    return [*_spots(), *_ray_noise(), *_best_fits(), _render_time(), *_memory()]
 
 
 def _spots() -> list[Figure]:
@@ -92,6 +94,48 @@ def _ray_noise() -> list[Figure]:
                 what = f"noise of 16 rays, {scene}, sharpest lens type"
                 figures.append(Figure(what, min(noise), "of 255", "lower", 1.5))
     return figures
+
+
+def _best_fits() -> list[Figure]:
+    """Fit the camera model to exact chief rays of imperfect cameras, and say what is left."""
+    figures = []
+    print("| camera, scene | left, rms | f_L | b_L0 | B | c |")
+    for camera, scene in (
+        ("r5-12.5mm-real", "desk"),
+        ("r5-12.5mm-real", "room"),
+        ("r5-16mm-real", "desk"),
+        ("r5-16mm-real", "room"),
+        ("r5-35mm-real", "desk"),
+        ("r12-50mm-real", "desk"),
+        ("mini-real", "desk"),
+        ("mini-real", "room"),
+    ):
+        fit, cells = _fit(SimulationOptions(camera=camera, scene=scene))
+        print(f"| `{camera}`, {scene} | {fit.rms_px:.4f} px | {cells} |")
+        if scene == "desk":
+            what = f"camera model fitted to chief rays of {camera}, rms"
+            figures.append(Figure(what, fit.rms_px, "px", "lower", 0.005))
+    _, cells = _fit(SimulationOptions(imperfections=Imperfections(stop_mm=2.5)))
+    print(f"stop 2.5 mm behind the main lens of r5-16mm: {cells}")
+    grid = build_camera("r5-12.5mm").camera.grid
+    regular = build_camera("r5-12.5mm", Imperfections(lattice="recorded")).camera.grid.lattice
+    assert regular is not None
+    middle = grid.nearest(regular.origin_px[None])[0]
+    steps = (grid.centers_raw_px - grid.centers_raw_px[middle]) @ np.linalg.inv(regular.basis_px)
+    design = np.column_stack([np.ones(len(grid)), np.rint(steps)])
+    left = grid.centers_raw_px - design @ np.linalg.lstsq(design, grid.centers_raw_px)[0]
+    away = np.hypot(left[:, 0], left[:, 1])
+    print(f"bend of r5-12.5mm: {rms(away):.2f} px rms, {away.max():.2f} px at most")
+    return figures
+
+
+def _fit(options: SimulationOptions) -> tuple[BestFit, str]:
+    simulation = Simulation(options)
+    fit = simulation.fit_best_model()
+    true = simulation.optics.camera.parameters.as_vector()
+    change = fit.camera.parameters.as_vector() - true
+    lengths = " | ".join(f"{part:+.3f} %" for part in 100.0 * change[:3] / true[:3])
+    return fit, f"{lengths} | {np.hypot(*change[3:]):.2f} px"
 
 
 def _render_time() -> Figure:

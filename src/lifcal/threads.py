@@ -49,6 +49,9 @@ class PartedLoop:
         Returns the number of items from those of the arguments that its parameters name.
     least : int
         Items that are worth a thread's start.
+    options : dict
+        Numba's. A division by zero gives what IEEE says and never an exception: one bad item must
+        not end the loop over all.
     """
 
     def __init__(
@@ -64,7 +67,8 @@ class PartedLoop:
         self._places = [names.index(name) - 2 for name in inspect.signature(count).parameters]
         self._count = count
         self._least = least
-        self.compiled = numba.njit(cache=True, nogil=True, **options)(function)
+        options = {"cache": True, "nogil": True, "error_model": "numpy", **options}
+        self.compiled = numba.njit(**options)(function)
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
 

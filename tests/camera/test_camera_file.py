@@ -16,6 +16,7 @@ from lifcal.camera import (
     BrownDistortion,
     DepthBias,
     DivisionDistortion,
+    GridBend,
     Lattice,
     MicroLensGrid,
     NoDistortion,
@@ -260,6 +261,63 @@ def test_grid_round_trips(tmp_path: Path) -> None:
         content = json.loads((tmp_path / "grid.json").read_text())
         assert content["format"] == "lifcal-grid"
         assert content["layout"] == lattice.layout
+
+
+def bent_grid(rng: np.random.Generator) -> MicroLensGrid:
+    half = rng.normal(scale=0.01, size=(10, 10))
+    bend = GridBend(SIZE, rng.normal(scale=0.3, size=(7, 2)), half @ half.T)
+    whole = hexagonal_grid()
+    assert whole.lattice is not None
+    options: dict[str, Any] = {"radius_px": 6.05, "bend": bend}
+    count = len(MicroLensGrid.from_lattice(whole.lattice, SIZE, **options))
+    deviations = rng.normal(scale=0.05, size=(count, 2))
+    return MicroLensGrid.from_lattice(whole.lattice, SIZE, deviations_px=deviations, **options)
+
+
+def test_bend_and_deviations_round_trip(tmp_path: Path, rng: np.random.Generator) -> None:
+    grid = bent_grid(rng)
+    write_grid(tmp_path / "grid.json", grid)
+    found = read_grid(tmp_path / "grid.json")
+    assert_same_grid(found, grid)
+    assert grid.bend is not None
+    assert found.bend is not None
+    np.testing.assert_array_equal(found.bend.coefficients_px, grid.bend.coefficients_px)
+    np.testing.assert_array_equal(found.bend.covariance_px2, grid.bend.covariance_px2)
+    np.testing.assert_array_equal(found.deviations_px, grid.deviations_px)
+    # Each list of numbers is one line, however many lenses there are.
+    assert len((tmp_path / "grid.json").read_text().splitlines()) < 60
+    only_bent = replace(
+        grid, deviations_px=None, centers_raw_px=grid.centers_raw_px - grid.deviations_px
+    )
+    content = grid_to_dict(only_bent)
+    assert "deviations" not in content
+    assert content["layout"] in ("hexagonal", "explicit")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "part"),
+    [
+        ("bend.coefficients_px", [[0.1, 0.2]] * 4, r"bend\.covariance_px2 .* needs 28 entries"),
+        ("bend.coefficients_px", [[0.1, None]] * 7, r"bend\.coefficients_px\[0\]\[1\]"),
+        ("bend.coefficients_px", [[50.0, 0.2]] * 7, r"bend: the bend reaches .* half its shorter"),
+        ("bend.coefficients_px", "much", r"bend\.coefficients_px .* needs a list"),
+        ("bend.covariance_px2", [1.0], r"bend\.covariance_px2 .* needs 55 entries"),
+        ("bend.covariance_px2", [-1.0] * 55, r"bend: .* negative variance"),
+        ("bend", [], r"bend is \[\], needs an object"),
+        ("deviations.unit_px", 0.01, r"deviations\.unit_px is 0\.01, needs 0\.001"),
+        ("deviations.xy", [1, 2, 3], r"deviations\.xy .* needs x and y"),
+        ("deviations.xy", [1, 2], r"deviations_px has shape \(1, 2\)"),
+        ("deviations.xy", [0.5, 2], r"deviations\.xy\[0\] .* whole number"),
+        ("deviations.xy", [10**12, 2], r"deviations\.xy .* needs whole numbers up to"),
+    ],
+)
+def test_broken_bend(rng: np.random.Generator, place: str, value: Any, part: str) -> None:
+    content = grid_to_dict(bent_grid(rng))
+    holder, key = at(content, place)
+    holder[key] = value
+    with pytest.raises(DataError, match=rf"^grid: {part}") as caught:
+        grid_from_dict(content)
+    assert "\n" not in str(caught.value)
 
 
 def test_part_of_a_lattice_is_written_as_a_list() -> None:

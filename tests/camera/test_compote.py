@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from lifcal.camera.compote import CompoteIntrinsics, CompoteMesh, read_compote
 from lifcal.errors import DataError
@@ -109,16 +110,67 @@ def test_focal_planes_are_where_the_micro_lenses_focus(tmp_path: Path) -> None:
 
 def test_notes(tmp_path: Path) -> None:
     content = change("distortions.radial", [["1e-4", "0", "0"]])
-    content["mla"]["mesh"]["pose"]["rotation"] = [[1, 0, 0.001], [0, 1, 0], [-0.001, 0, 1]]
     content["mla"]["focal_lengths"][1] = str(0.3 * 56.5 / 56.8)
     found = read_compote(put(tmp_path, content))
     assert found.radial == (1e-4, 0.0, 0.0)
-    assert len(found.notes) == 3
+    assert len(found.notes) == 2
     assert "distortion" in found.notes[0]
-    assert "0.0573 degrees" in found.notes[1]
     camera = found.camera()
     assert camera.distortion.name == "none"
     assert camera.grid.focal_planes is None
+
+
+ANGLES_RAD = (0.0008, -0.0005, 0.003)
+
+
+def tilted() -> dict[str, Any]:
+    """The file with an array turned by angles about x, y and z, as libpleno writes it."""
+    turn = Rotation.from_euler("XYZ", ANGLES_RAD).as_matrix()
+    return change("mla.mesh.pose.rotation", turn.T.tolist())
+
+
+def lens_distances(content: dict[str, Any], nodes_mm: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return b_k of lenses of the array, and their micro-image centers in raw px.
+
+    By libpleno's geometry: lens n is at R^T n + t, seen from the main lens' middle, and the raw
+    image's axes run against those of the main lens.
+    """
+    pose = as_numbers(content["mla"]["mesh"]["pose"])
+    lenses = nodes_mm @ np.array(pose["rotation"]) + np.array(pose["translation"][0])
+    sensor = as_numbers(content["sensor"])
+    seen = lenses[:, :2] * (sensor["pose"]["translation"][0][2] / lenses[:, 2:])
+    offset = -seen / sensor["scale"]
+    return -lenses[:, 2], np.array(as_numbers(content["pp"])[0]) + offset
+
+
+def test_tilt_is_that_of_the_array(tmp_path: Path, rng: np.random.Generator) -> None:
+    content = tilted()
+    found = read_compote(put(tmp_path, content))
+    x, y, turn = np.degrees(ANGLES_RAD)
+    # About the y axis the array turns x towards the sensor, about the x axis y away from it; both
+    # raw axes are reversed, and so is the direction towards the sensor.
+    np.testing.assert_allclose(found.array_tilt_deg, [-y, x], rtol=1e-5)
+    assert found.array_rotation_deg == pytest.approx(turn, rel=1e-3)  # the tilt turns a little
+    assert found.notes == ()
+    camera = found.camera()
+    nodes = np.column_stack([rng.uniform(0.0, 2.2, (40, 2)), np.zeros(40)])
+    distances, centers = lens_distances(content, nodes)
+    p = camera.parameters
+    length = p.lens_to_array_mm + p.array_to_sensor_mm
+    assert length == pytest.approx(56.8)
+    at_center = p.array_to_sensor_mm / p.lens_to_array_mm
+    ratios = at_center * (1.0 + camera.tilt.at(centers, camera.principal_point_px))
+    np.testing.assert_allclose(length / (1.0 + ratios), distances, rtol=1e-12)
+    # D and d are those of the first lens, which is not at the principal point
+    assert abs(p.array_to_sensor_mm - 0.3) > 1e-4
+
+
+def test_a_tilt_that_no_camera_has(tmp_path: Path) -> None:
+    turn = Rotation.from_euler("X", 0.2).as_matrix()
+    fails(put(tmp_path, change("mla.mesh.pose.rotation", turn.tolist())), "deg")
+    wrong = (2.0 * np.eye(3)).tolist()
+    fails(put(tmp_path, change("mla.mesh.pose.rotation", wrong)), "mla.mesh.pose.rotation")
+    fails(put(tmp_path, change("mla.mesh.pose.rotation", [[1, 0, 0]])), "mla.mesh.pose.rotation")
 
 
 def test_older_files_give_distances_by_poses(tmp_path: Path) -> None:
@@ -269,11 +321,46 @@ def test_published_types(shared_data: Path, published: CompoteIntrinsics) -> Non
     np.testing.assert_allclose(np.subtract(mean, mean[0]), steps - steps[0], atol=0.03)
 
 
+@pytest.mark.parametrize(
+    "name", ["R12-A/intrinsics.js", "R12-A-older/intrinsics.js", "R12-A-older/blade-intrinsics.js"]
+)
+def test_published_tilt(shared_data: Path, name: str) -> None:
+    """A tilted array bends the centers: the white images have the published tilt's signs."""
+    found = read_compote(shared_data / name)
+    folder = (shared_data / name).parent
+    table = np.genfromtxt(folder / "center-R12-A.csv", delimiter=",", skip_header=1)
+    columns, rows = table[:, 0], table[:, 1]
+    camera = found.camera()
+    p = camera.parameters
+    away = (table[:, 2:] - camera.principal_point_px) * found.pixel_size_mm
+    length = p.lens_to_array_mm + p.array_to_sensor_mm
+    # C = X L / z' on the plane z' = b_L0 + X . tan: the centers' quadratic part is -C (C . tan) / L
+    zero = np.zeros_like(columns)
+    plain = [np.ones_like(columns), columns + 0.5 * (rows % 2 == 0), rows]
+    bend = -away[:, :, None] * away[:, None, :] / length
+    system = np.concatenate(
+        [
+            np.column_stack([*plain, zero, zero, zero, bend[:, 0]]),
+            np.column_stack([zero, zero, zero, *plain, bend[:, 1]]),
+        ]
+    )
+    right = np.concatenate([away[:, 0], away[:, 1]])
+    fitted = np.linalg.lstsq(system, right, rcond=None)[0][6:]
+    # 0.020 and 0.026 degrees fitted; published 0.016 and 0.022, 0.037 and 0.048, 0.016 and 0.028
+    ratio = np.degrees(fitted) / found.array_tilt_deg
+    assert ((ratio > 0.4) & (ratio < 1.4)).all()
+
+
 def test_published_camera(published: CompoteIntrinsics) -> None:
-    assert len(published.notes) == 2
+    assert len(published.notes) == 1
     camera = published.camera()
     assert camera.grid.focal_planes is not None
     np.testing.assert_allclose(
-        camera.paper_from_virtual_depth(camera.grid.focal_planes), [2.373, 2.804, 2.509], atol=1e-3
+        1.0 / (1.0 - 0.337126 / np.array(published.micro_focal_lengths_mm)),
+        [2.373, 2.804, 2.509],
+        atol=1e-3,
     )
+    np.testing.assert_allclose(published.array_tilt_deg, [0.01555, 0.02228], atol=1e-5)
+    assert published.parameters.array_to_sensor_mm == pytest.approx(0.337126, abs=1e-6)
+    assert camera.parameters.array_to_sensor_mm == pytest.approx(0.343202, abs=1e-6)
     assert 26_000 < len(camera.grid) < 27_500

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lifcal.camera import Lattice, MicroLensGrid
+from lifcal.camera import GridBend, Lattice, MicroLensGrid
 from lifcal.errors import ConfigError, InputError
 
 LAYOUTS = ["hexagonal-rows", "hexagonal-columns", "square"]
@@ -170,3 +170,110 @@ def test_arrays_cannot_be_changed(grid):
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises((InputError, ConfigError), match=message):
         call()
+
+
+# Bend and deviations
+
+
+@pytest.fixture
+def bend(rng):
+    half = rng.normal(scale=0.01, size=(21, 21))
+    return GridBend(SIZE, rng.normal(scale=0.5, size=(18, 2)), half @ half.T)
+
+
+def test_bend_is_orthogonal_to_a_lattice(bend):
+    x, y = np.meshgrid(np.arange(SIZE[0]), np.arange(SIZE[1]))
+    places = np.stack([x.ravel(), y.ravel()], axis=1).astype(float)
+    field = bend.at(places)
+    assert bend.order == 5
+    # Sums over pixels stand for integrals over the image: equal to about (order / size)^2.
+    assert np.sqrt(np.mean(np.sum(field**2, axis=1))) == pytest.approx(bend.rms_px, rel=1e-3)
+    design = np.column_stack([np.ones(len(places)), places])
+    linear = design @ np.linalg.lstsq(design, field, rcond=None)[0]
+    assert np.abs(linear).max() < 2e-3
+    assert np.hypot(*field.T).max() < bend.largest_px
+    # Beyond the border (by 5 % of half the width) the field stays what it is there.
+    np.testing.assert_allclose(bend.at([[-80.0, 100.0]]), bend.at([[-10.5, 100.0]]), atol=1e-12)
+
+
+def test_sigma_of_the_bend(bend, rng):
+    places = rng.uniform(0.0, 300.0, size=(5, 2))
+    draws = rng.multivariate_normal(np.zeros(21), bend.covariance_px2, size=20000)
+    unit = (2.0 * places + 1.0) / np.array(SIZE) - 1.0
+    terms = [(n - j, j) for n in range(6) for j in range(n + 1)]
+    values = np.array(
+        [
+            [
+                np.polynomial.Legendre.basis(i)(x) * np.polynomial.Legendre.basis(j)(y)
+                for i, j in terms
+            ]
+            for x, y in unit
+        ]
+    )
+    # 20,000 draws: the standard deviation is known to 0.5 %.
+    np.testing.assert_allclose((draws @ values.T).std(axis=0), bend.sigma_at(places), rtol=0.025)
+    assert np.isnan(GridBend(SIZE, bend.coefficients_px).sigma_at(places)).all()
+
+
+def test_lenses_are_in_the_image_by_their_bent_centers(bend):
+    lattice = Lattice.regular("square", 17.3, (201.2, 149.6), n_types=2)
+    grid = MicroLensGrid.from_lattice(lattice, SIZE, radius_px=5.0, bend=bend)
+    wide = lattice.inside(SIZE, 40.0)
+    places = lattice.centers(wide)
+    centers = places + bend.at(places)
+    inside = ((centers >= -5.5) & (centers <= np.array(SIZE) - 0.5 + 5.0)).all(axis=1)
+    np.testing.assert_array_equal(grid.indices_qr, wide[inside])
+    np.testing.assert_allclose(grid.centers_raw_px, centers[inside], atol=1e-12)
+    assert grid.pitch_px == lattice.pitch_px
+
+
+def test_a_grid_on_another_lattice_keeps_bend_and_deviations(bend, rng):
+    lattice = Lattice.regular("hexagonal-rows", 17.3, (201.2, 149.6), n_types=3)
+    count = len(MicroLensGrid.from_lattice(lattice, SIZE, bend=bend))
+    deviations = rng.normal(scale=0.1, size=(count, 2))
+    grid = MicroLensGrid.from_lattice(lattice, SIZE, bend=bend, deviations_px=deviations)
+    # Rounded to 0.001 px.
+    assert np.abs(grid.deviations_px - deviations).max() < 0.000501
+    moved = grid.on_lattice(
+        Lattice(lattice.origin_px + np.array([8.0, 5.0]), lattice.basis_px, 3, lattice.type_rule),
+        bend,
+    )
+    where = {(q, r): n for n, (q, r) in enumerate(grid.indices_qr.tolist())}
+    rows = [where.get((q, r)) for q, r in moved.indices_qr.tolist()]
+    assert None in rows
+    for new, old in enumerate(rows):
+        expected = np.zeros(2) if old is None else grid.deviations_px[old]
+        np.testing.assert_allclose(moved.deviations_px[new], expected, atol=1e-12)
+    assert moved.bend is bend
+    smaller = grid.on_lattice(lattice, bend, radius_px=4.0)
+    assert smaller.radius_px == 4.0
+    assert len(smaller) < len(grid)
+    same = [where[q, r] for q, r in smaller.indices_qr.tolist()]
+    np.testing.assert_array_equal(smaller.centers_raw_px, grid.centers_raw_px[same])
+
+
+def test_impossible_bends(bend):
+    lattice = Lattice.regular("square", 17.3, (201.2, 149.6))
+    for make, part in (
+        (lambda: GridBend(SIZE, np.zeros((4, 2))), "4 coefficients"),
+        (lambda: GridBend(SIZE, np.full((3, 2), np.nan)), "NaN"),
+        (lambda: GridBend(SIZE, np.full((3, 2), 100.0)), "half its shorter side"),
+        (lambda: GridBend(SIZE, np.zeros((3, 2)), np.zeros((3, 3))), "needs \\(6, 6\\)"),
+        (lambda: MicroLensGrid.from_lattice(lattice, (410, 300), bend=bend), "bend is for"),
+        (
+            lambda: MicroLensGrid.from_lattice(lattice, SIZE, deviations_px=[[0.0, 0.1]]),
+            "deviations_px has shape",
+        ),
+        (
+            lambda: MicroLensGrid(SIZE, np.ones((1, 2)), np.zeros(1, int), 5.0, 1, bend=bend),
+            "no bend and no deviations",
+        ),
+        (
+            lambda: MicroLensGrid.from_centers([[5.0, 5.0]], SIZE, radius_px=3.0).on_lattice(
+                lattice
+            ),
+            "cannot be put on another lattice",
+        ),
+    ):
+        with pytest.raises(InputError, match=part):
+            make()

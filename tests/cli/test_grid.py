@@ -30,7 +30,7 @@ def test_white_image(white, tmp_path):
     for word in ("white image", "hexagonal", "pitch", "residual rms", "main disc", "lens types"):
         assert word in done.stdout, done.stdout
     grid = read_grid(out)
-    assert center_error_px(grid.lattice, truth) < 0.01
+    assert center_error_px(grid.grid, truth) < 0.01
     assert grid.n_types == 3
     assert grid.discs is not None
     content = json.loads(out.read_text())
@@ -53,7 +53,7 @@ def test_scene_frames(tmp_path):
     assert content["source"] == "scene frames"
     assert content["types"] == 3
     assert content["unreadable_frames"] == 0
-    assert center_error_px(read_grid(tmp_path / "grid.json").lattice, truth) < 0.05
+    assert center_error_px(read_grid(tmp_path / "grid.json"), truth) < 0.05
     # One frame alone is told from a white image.
     one = lifcal("grid", tmp_path / "raw/1.png", "-o", tmp_path / "one.json")
     assert "one scene frame" in one.stdout
@@ -62,7 +62,7 @@ def test_scene_frames(tmp_path):
     done = lifcal("grid", tmp_path / "raw", "-o", tmp_path / "two.json")
     assert done.returncode == 1
     assert "1.png: not an image" in done.stderr
-    assert center_error_px(read_grid(tmp_path / "two.json").lattice, truth) < 0.05
+    assert center_error_px(read_grid(tmp_path / "two.json"), truth) < 0.05
     # A grid to start from keeps its types.
     start = tmp_path / "start.json"
     write_grid(start, truth)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from lifcal.camera import (
+    ArrayTilt,
     BrownDistortion,
     DivisionDistortion,
     MicroLensGrid,
     NoDistortion,
     PinholeArray,
+    write_camera,
 )
 from lifcal.errors import DataError, MissingDependencyError
 from lifcal.evaluate import evaluate_calibration
@@ -226,3 +228,32 @@ def test_terms_that_were_not_estimated(case, tmp_path, truth):
     found = evaluate(replace(case, camera=replace(case.camera, distortion=fewer)), tmp_path, truth)
     assert 0.0 < rows_of(found)["distortion"].error < 1.0
     assert "no distortion k1, p0, p1, which the truth has" in found.notes[0]
+
+
+def test_tilt_is_compared_in_degrees(case, tmp_path, truth):
+    """The truth has none: the calibration's own tilt is the error, in its sigmas."""
+    camera = case.camera
+    size = len(camera.parameter_names)
+    covariance = np.zeros((size + 2, size + 2))
+    covariance[:size, :size] = camera.covariance if camera.covariance is not None else 0.0
+    covariance[-2, -2], covariance[-1, -1] = 1e-12, 4e-12
+    tilted = replace(camera, tilt=ArrayTilt(2e-6, 0.0), covariance=covariance)
+    rows = rows_of(evaluate(replace(case, camera=tilted), tmp_path, truth))
+    angle = float(tilted.tilt_angles_deg()[0][0])
+    assert rows["tilt_x"].error == pytest.approx(angle)
+    assert rows["tilt_x"].unit == "deg"
+    assert abs(rows["tilt_x"].error_sigmas) == pytest.approx(2.0, rel=1e-4)
+    assert rows["tilt_y"].error_sigmas == 0.0
+
+
+def test_optics_outside_the_model_are_compared_with_the_best_fit(case, tmp_path):
+    folder = write_truth(tmp_path / "simulation", case)
+    truth = folder / "truth" if (folder / "truth").is_dir() else folder
+    best = with_array(case, focal_px=case.camera.array.focal_px * 1.001).camera
+    write_camera(truth / "best_fit.json", replace(best, covariance=None))
+    found = evaluate(case, tmp_path, folder)
+    row = rows_of(found)["F"]
+    assert row.true == pytest.approx(best.array.focal_px)
+    assert row.physical == pytest.approx(case.camera.array.focal_px)
+    assert row.percent == pytest.approx(-0.1, rel=0.01)
+    assert any("outside the camera model" in note for note in found.notes)

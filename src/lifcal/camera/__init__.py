@@ -2,6 +2,7 @@
 
 from lifcal.camera.apertures import Apertures, OverlapDiscs, compute_disc_overlap
 from lifcal.camera.authors_xml import CameraModelFile, read_authors_xml, write_authors_xml
+from lifcal.camera.bend import GridBend
 from lifcal.camera.camera_file import (
     grid_from_dict,
     grid_to_dict,
@@ -42,6 +43,7 @@ __all__ = [
     "DepthBias",
     "Distortion",
     "DivisionDistortion",
+    "GridBend",
     "Groups",
     "Lattice",
     "LensIndex",

@@ -332,7 +332,10 @@ def undistort_centers_with_jacobian(begin, end, model, k, fold, cx, cy, centers,
 
 @njit(cache=True)
 def nearest_center(centers, start, items, origin, shape, cell, x, y):
-    """Return the index of the center nearest to (x, y), -1 for NaN, by growing rings of cells."""
+    """Return the index of the center nearest to (x, y), by growing rings of cells.
+
+    -1 for NaN, infinite numbers and those whose squares overflow.
+    """
     if not (math.isfinite(x) and math.isfinite(y)) or items.shape[0] == 0:
         return -1
     n_x = shape[0]
@@ -349,9 +352,9 @@ def nearest_center(centers, start, items, origin, shape, cell, x, y):
         for j in range(max(cj - ring, 0), min(cj + ring, n_y - 1) + 1):
             edge = j == cj - ring or j == cj + ring
             step = 1 if edge or ring == 0 else 2 * ring
-            i = ci - ring
-            while i <= ci + ring:
-                if 0 <= i < n_x:
+            i = max(ci - ring, 0) if step == 1 else ci - ring
+            while i <= min(ci + ring, n_x - 1):
+                if i >= 0:
                     c = j * n_x + i
                     for item in range(start[c], start[c + 1]):
                         index = items[item]
@@ -380,11 +383,14 @@ def nearest_centers(begin, end, centers, start, items, origin, shape, cell, poin
 
 @njit(cache=True)
 def cell_range(position, reach, origin, cell, count):
-    """Return the first and last cell along one axis that [position -+ reach] touches."""
+    """Return the first and last cell along one axis that [position -+ reach] touches.
+
+    The last is -1 if there is none, as for NaN: max(a, b) is a where b is NaN.
+    """
     low = (position - reach - origin) / cell
     high = (position + reach - origin) / cell
-    first = math.floor(min(max(low, 0.0), 1e9))
-    last = math.floor(min(max(high, -1.0), count - 1.0))
+    first = math.floor(min(max(0.0, low), 1e9))
+    last = math.floor(min(max(-1.0, high), count - 1.0))
     return first, last
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -25,9 +26,10 @@ from lifcal import __version__
 from lifcal.arrays import FloatArray
 from lifcal.camera._safe_xml import shorten
 from lifcal.camera.apertures import OverlapDiscs
+from lifcal.camera.bend import GridBend
 from lifcal.camera.depth_bias import DepthBias
 from lifcal.camera.distortion import DISTORTION_MODELS, Distortion, make_distortion
-from lifcal.camera.grid import Lattice, MicroLensGrid
+from lifcal.camera.grid import DEVIATION_STEP_PX, Lattice, MicroLensGrid, list_lenses
 from lifcal.camera.model import PlenopticCamera
 from lifcal.camera.pinhole_array import (
     ARRAY_PARAMETERS,
@@ -58,6 +60,8 @@ _ARRAY_ONLY = ("F", "alpha", "beta")
 _AGREEMENT = 1e-6
 """Relative: how far `pinhole_array` may be from what the intrinsics give."""
 
+_NUMBER_LIST = re.compile(r"\[\n([-+.,\w\s]*)\]")
+"""A list without strings, lists or objects in it, as `json.dumps` with an indent writes it."""
 _MAX_TYPES = 3
 _MAX_PX = 1e6
 _MAX_SIGMA = 1e150
@@ -155,8 +159,8 @@ def write_grid(path: str | Path, grid: MicroLensGrid) -> None:
 def grid_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
     """Return a grid as the JSON files hold it.
 
-    A grid that is its lattice, cut to the image, is written as that lattice; any other as its list
-    of centers.
+    A grid that is its lattice (with bend and deviations), cut to the image, is written as that
+    lattice; any other as its list of centers.
     """
     planes = None if grid.focal_planes is None else grid.focal_planes.tolist()
     size = list(grid.image_size)
@@ -192,7 +196,26 @@ def grid_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
             "focal_planes": planes,
         },
         **discs,
+        **_centers_to_dict(grid),
     }
+
+
+def _centers_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
+    """Return how the centers deviate from the lattice, without keys for what is not there."""
+    content: dict[str, Any] = {}
+    if grid.bend is not None:
+        content["bend"] = {"coefficients_px": grid.bend.coefficients_px.tolist()}
+        covariance = grid.bend.covariance_px2
+        if covariance is not None:
+            lower = covariance[np.tril_indices(len(covariance))]
+            content["bend"]["covariance_px2"] = lower.tolist()
+    if grid.deviations_px is not None:
+        steps = np.rint(grid.deviations_px / DEVIATION_STEP_PX).astype(int)
+        content["deviations"] = {
+            "unit_px": DEVIATION_STEP_PX,
+            "xy": steps.ravel().tolist(),
+        }
+    return content
 
 
 def _header(name: str) -> dict[str, Any]:
@@ -200,10 +223,14 @@ def _header(name: str) -> dict[str, Any]:
 
 
 def _is_whole(grid: MicroLensGrid, lattice: Lattice) -> bool:
-    indices = lattice.inside(grid.image_size, grid.radius_px)
+    indices, centers = list_lenses(lattice, grid.bend, grid.image_size, grid.radius_px)
+    if len(indices) != len(grid):
+        return False
+    if grid.deviations_px is not None:
+        centers = centers + grid.deviations_px
     return (
         grid.n_types == lattice.n_types
-        and np.array_equal(lattice.centers(indices), grid.centers_raw_px)
+        and np.array_equal(centers, grid.centers_raw_px)
         and np.array_equal(lattice.types(indices), grid.lens_types)
     )
 
@@ -237,6 +264,9 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=2, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be written as JSON: {error}") from None
+    # A list of numbers on one line: a grid may have tens of thousands. No string is touched, as
+    # JSON has no line breaks in strings.
+    text = _NUMBER_LIST.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text)
     write_text(path, text + "\n")
 
 
@@ -578,8 +608,45 @@ def _grid_from_node(node: _Node) -> MicroLensGrid:
         _rule(types.child("rule")),
     )
     return MicroLensGrid.from_lattice(
-        lattice, (width, height), radius_px=radius, focal_planes=planes, discs=discs
+        lattice,
+        (width, height),
+        radius_px=radius,
+        focal_planes=planes,
+        discs=discs,
+        bend=_bend_from_node(node.child("bend"), (width, height)) if node.has("bend") else None,
+        deviations_px=_deviations_from_node(node.child("deviations"))
+        if node.has("deviations")
+        else None,
     )
+
+
+def _bend_from_node(node: _Node, image_size: tuple[int, int]) -> GridBend:
+    coefficients = np.array([_bounded(row) for row in node.child("coefficients_px").items()])
+    covariance: FloatArray | None = None
+    if node.has("covariance_px2"):
+        n = len(coefficients) + 3
+        lower = node.child("covariance_px2").numbers(n * (n + 1) // 2)
+        covariance = np.zeros((n, n))
+        covariance[np.tril_indices(n)] = lower
+        covariance += np.tril(covariance, -1).T
+    try:
+        return GridBend(image_size, coefficients.reshape(-1, 2), covariance)
+    except InputError as error:
+        raise DataError(f"{node.source}: {node.key}: {error}") from None
+
+
+def _deviations_from_node(node: _Node) -> FloatArray:
+    unit = node.child("unit_px")
+    if unit.number() != DEVIATION_STEP_PX:
+        raise unit.wrong(f"{DEVIATION_STEP_PX}")
+    values = node.child("xy")
+    steps = values.integers()
+    if len(steps) % 2:
+        raise values.wrong("x and y for each lens")
+    limit = round(_MAX_PX / DEVIATION_STEP_PX)
+    if steps and max(map(abs, steps)) > limit:
+        raise values.wrong(f"whole numbers up to {limit}")
+    return np.array(steps, np.float64).reshape(-1, 2) * DEVIATION_STEP_PX
 
 
 def _bounded(node: _Node) -> list[float]:

@@ -1,7 +1,8 @@
 """The micro-lens grid: where the micro images are on the recorded raw image, and of which type.
 
-A grid is a lattice (hexagonal, square, or anything two basis vectors span) or an explicit list of
-centers. Both give the same arrays and answer the same questions.
+A grid is a lattice (hexagonal, square, or anything two basis vectors span) with the smooth bend and
+the deviations of single lenses from it, or an explicit list of centers. Both give the same arrays
+and answer the same questions.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ import numpy.typing as npt
 from lifcal.arrays import FloatArray, IntArray, check_array, check_indices, read_only
 from lifcal.camera import _kernels
 from lifcal.camera.apertures import OverlapDiscs
+from lifcal.camera.bend import GridBend
 from lifcal.errors import ConfigError, InputError
 
 LAYOUTS = ("hexagonal-rows", "hexagonal-columns", "square")
 _NEIGHBOR_REACH = 1.25
 """In pitches: beyond the six or four nearest lenses, short of the next (1.41 on a square)."""
+DEVIATION_STEP_PX = 0.001
+"""Deviations of single lenses are multiples of this. It is far below the noise of any measured
+center, and files can hold them as short whole numbers without changing them."""
 
 
 class Groups(NamedTuple):
@@ -251,7 +256,8 @@ class MicroLensGrid:
     image_size : (int, int)
         Width and height of the raw image.
     centers_raw_px : (n_lenses, 2) float64
-        Micro-image centers as a white image shows them.
+        Micro-image centers as a white image shows them. With a lattice: its centers, plus the bend
+        there, plus the deviation of each lens.
     lens_types : (n_lenses,) int64
     radius_px : float
         Radius of the part of a micro image that is used.
@@ -264,6 +270,11 @@ class MicroLensGrid:
         Place of each lens in the lattice.
     discs : OverlapDiscs or None
         The two discs whose overlap is the fall-off of brightness inside the micro images.
+    bend : GridBend or None
+        The smooth deviation of the centers from the lattice; None if they follow the lattice.
+    deviations_px : (n_lenses, 2) float64 or None
+        The deviation of each single lens from lattice and bend; None if not known or not larger
+        than the noise of measuring it.
     """
 
     image_size: tuple[int, int]
@@ -275,6 +286,8 @@ class MicroLensGrid:
     lattice: Lattice | None = None
     indices_qr: IntArray | None = None
     discs: OverlapDiscs | None = None
+    bend: GridBend | None = None
+    deviations_px: FloatArray | None = None
 
     def __post_init__(self) -> None:
         size = check_image_size(self.image_size)
@@ -294,6 +307,15 @@ class MicroLensGrid:
                 f"the overlap discs are of {len(self.discs.micro_px)} lens types, the grid has "
                 f"{self.n_types}"
             )
+        if self.bend is not None and self.bend.image_size != size:
+            raise InputError(f"the bend is for {self.bend.image_size} px, the grid for {size} px")
+        if self.deviations_px is not None:
+            deviations = check_array(
+                self.deviations_px, "deviations_px", (len(centers), 2), finite=True
+            )
+            object.__setattr__(self, "deviations_px", read_only(deviations))
+        if self.lattice is None and not (self.bend is None and self.deviations_px is None):
+            raise InputError("an explicit list of centers has no bend and no deviations")
         object.__setattr__(self, "image_size", size)
         object.__setattr__(self, "centers_raw_px", read_only(centers))
         object.__setattr__(self, "lens_types", read_only(types))
@@ -307,17 +329,33 @@ class MicroLensGrid:
         radius_px: float | None = None,
         focal_planes: Sequence[float] | FloatArray | None = None,
         discs: OverlapDiscs | None = None,
+        bend: GridBend | None = None,
+        deviations_px: npt.ArrayLike | None = None,
     ) -> MicroLensGrid:
         """Build the grid of all lenses whose micro image touches the image.
 
-        The radius is half the pitch unless given.
+        Parameters
+        ----------
+        lattice : Lattice
+        image_size : (int, int)
+        radius_px : float or None
+            Half the pitch if None.
+        focal_planes, discs, bend
+            As for `MicroLensGrid`.
+        deviations_px : (n_lenses, 2) float64 or None
+            Deviations in the order of `list_lenses`, rounded to multiples of 0.001 px.
         """
         size = check_image_size(image_size)
         radius = lattice.pitch_px / 2.0 if radius_px is None else float(radius_px)
-        indices = lattice.inside(size, radius)
+        indices, centers = list_lenses(lattice, bend, size, radius)
+        deviations: FloatArray | None = None
+        if deviations_px is not None:
+            given = check_array(deviations_px, "deviations_px", (len(indices), 2), finite=True)
+            deviations = np.rint(given / DEVIATION_STEP_PX) * DEVIATION_STEP_PX
+            centers = centers + deviations
         return cls(
             size,
-            lattice.centers(indices),
+            centers,
             lattice.types(indices),
             radius,
             lattice.n_types,
@@ -325,6 +363,46 @@ class MicroLensGrid:
             lattice,
             read_only(indices),
             discs,
+            bend,
+            deviations,
+        )
+
+    def on_lattice(
+        self,
+        lattice: Lattice,
+        bend: GridBend | None,
+        *,
+        radius_px: float | None = None,
+    ) -> MicroLensGrid:
+        """Return this grid on another lattice and bend, with the deviations of its lenses.
+
+        Lenses are the same if they have the same place (q, r) in both lattices. A lens that this
+        grid does not have deviates by zero.
+
+        Parameters
+        ----------
+        lattice : Lattice
+        bend : GridBend or None
+            The bend of the new grid.
+        radius_px : float or None
+            That of this grid if None.
+        """
+        if self.indices_qr is None:
+            raise InputError("an explicit list of centers cannot be put on another lattice")
+        radius = self.radius_px if radius_px is None else float(radius_px)
+        deviations: FloatArray | None = None
+        if self.deviations_px is not None:
+            indices, _ = list_lenses(lattice, bend, self.image_size, radius)
+            rows = find_rows(self.indices_qr, indices)
+            deviations = np.where((rows >= 0)[:, None], self.deviations_px[rows], 0.0)
+        return MicroLensGrid.from_lattice(
+            lattice,
+            self.image_size,
+            radius_px=radius,
+            focal_planes=self.focal_planes,
+            discs=self.discs,
+            bend=bend,
+            deviations_px=deviations,
         )
 
     @classmethod
@@ -425,6 +503,35 @@ class MicroLensGrid:
         labels = np.empty((height, width), np.int32)
         _kernels.label_pixels(*self.index.table, float(self.radius_px), labels)
         return labels
+
+
+def list_lenses(
+    lattice: Lattice, bend: GridBend | None, image_size: tuple[int, int], margin_px: float
+) -> tuple[IntArray, FloatArray]:
+    """Return (q, r) and the center of every lens in the image or up to `margin_px` outside.
+
+    Centers are those of the lattice plus the bend. Sorted by r, then q.
+    """
+    if bend is None:
+        indices = lattice.inside(image_size, margin_px)
+        return indices, lattice.centers(indices)
+    indices = lattice.inside(image_size, margin_px + bend.largest_px)
+    places = lattice.centers(indices)
+    centers = places + bend.at(places)
+    high = np.array(image_size) - 0.5 + margin_px
+    inside = ((centers >= -0.5 - margin_px) & (centers <= high)).all(axis=1)
+    return indices[inside], centers[inside]
+
+
+def find_rows(known_qr: IntArray, wanted_qr: IntArray) -> IntArray:
+    """Return, for each lens (q, r) wanted, its row among those known, or -1; (n_wanted,)."""
+    low, high = known_qr.min(axis=0), known_qr.max(axis=0)
+    table = np.full(high - low + 1, -1, np.int64)
+    table[tuple((known_qr - low).T)] = np.arange(len(known_qr))
+    inside = ((wanted_qr >= low) & (wanted_qr <= high)).all(axis=1)
+    rows = np.full(len(wanted_qr), -1, np.int64)
+    rows[inside] = table[tuple((wanted_qr[inside] - low).T)]
+    return rows
 
 
 def _reduce(basis_px: FloatArray) -> tuple[FloatArray, FloatArray]:

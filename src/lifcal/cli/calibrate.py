@@ -86,13 +86,6 @@ def calibrate(
     distortion: Annotated[
         str, typer.Option(help="brown, auto (terms that pay), none or division.")
     ] = "brown",
-    priors: Annotated[
-        bool,
-        typer.Option(
-            help="Use what is known of any camera: the principal point is near the middle of the "
-            "image (2 % of its width) and tangential distortion is small."
-        ),
-    ] = True,
     tilt: Annotated[
         str,
         typer.Option(
@@ -100,6 +93,13 @@ def calibrate(
             "none, or free (always estimated)."
         ),
     ] = "auto",
+    priors: Annotated[
+        bool,
+        typer.Option(
+            help="Use what is known of any camera: the principal point is near the middle of the "
+            "image (2 % of its width) and tangential distortion is small."
+        ),
+    ] = True,
     matching: Annotated[
         str, typer.Option(help="auto, sequential, exhaustive or retrieval.")
     ] = "auto",
@@ -136,8 +136,8 @@ def calibrate(
         SfmOptions(matching=matching, seed=seed),
         points=points,
         distortion=distortion,
-        priors=priors,
         tilt=tilt,
+        priors=priors,
         timestamps=None if timestamps is None else tuple(read_timestamps(timestamps)),
     )
     frames = open_frames(raws, bayer=bayer)

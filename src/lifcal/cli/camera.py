@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from lifcal.camera.authors_xml import CameraModelFile
     from lifcal.imaging.camera_formats import CameraFile
     from lifcal.imaging.raytrix import RaytrixCalibration
+    from lifcal.imaging.tspc import TspcCalibration
 
 camera_app = typer.Typer(help="Show and convert camera files.", no_args_is_help=True)
 
-_FILE = "camera.json, grid.json, Raytrix XML, the authors' CameraModel.xml, or COMPOTE JSON."
+_FILE = (
+    "camera.json, grid.json, Raytrix or TSPC XML, the authors' CameraModel.xml, or COMPOTE JSON."
+)
 
 
 @camera_app.command()
@@ -34,6 +37,7 @@ def show(
     from lifcal.camera import MicroLensGrid, PlenopticCamera
     from lifcal.camera.authors_xml import CameraModelFile
     from lifcal.imaging.camera_formats import read_camera_file
+    from lifcal.imaging.tspc import TspcCalibration
 
     found = read_camera_file(file)
     if as_json:
@@ -51,6 +55,8 @@ def show(
         _add_grid(table, found.content)
     elif isinstance(found.content, CameraModelFile):
         _add_model_file(table, found.content)
+    elif isinstance(found.content, TspcCalibration):
+        _add_tspc(table, found.content)
     else:
         _add_raytrix(table, found.content)
     output().print(table)
@@ -76,7 +82,7 @@ def convert(
         ),
     ],
     image_size: Annotated[
-        str | None, typer.Option(help="WIDTHxHEIGHT of the raw image, for a Raytrix XML.")
+        str | None, typer.Option(help="WIDTHxHEIGHT of the raw image, for a Raytrix or TSPC XML.")
     ] = None,
     grid: Annotated[
         Path | None,
@@ -90,13 +96,14 @@ def convert(
     from lifcal.camera.authors_xml import CameraModelFile, describe_lost
     from lifcal.imaging.camera_formats import read_camera_file
     from lifcal.imaging.raytrix import RaytrixCalibration
+    from lifcal.imaging.tspc import TspcCalibration
 
     kind = target.suffix.lower()
     if kind not in (".json", ".xml"):
         raise InputError(f"{target}: cannot tell the format from the name: needs .json or .xml")
     found = read_camera_file(source)
     size = parse_image_size(image_size) if image_size is not None else None
-    if isinstance(found.content, MicroLensGrid | RaytrixCalibration):
+    if isinstance(found.content, MicroLensGrid | RaytrixCalibration | TspcCalibration):
         if kind == ".xml":
             raise InputError(f"{source}: {found.kind} holds a grid only, no camera to convert")
         if grid is not None:
@@ -106,10 +113,10 @@ def convert(
             found.content.image_size,
         ):
             raise InputError(f"{source}: is for another image size than {image_size}")
-        if isinstance(found.content, RaytrixCalibration) and size is None:
+        if not isinstance(found.content, MicroLensGrid) and size is None:
             raise InputError(
-                f"{source}: {found.kind} places its grid from the middle of the image: give "
-                "--image-size WIDTHxHEIGHT"
+                f"{source}: {found.kind} does not say the image size: give --image-size "
+                "WIDTHxHEIGHT"
             )
         write_grid(target, found.grid(size))
     else:
@@ -145,11 +152,18 @@ def _as_dict(found: CameraFile) -> dict[str, Any]:
 
     from lifcal.camera import MicroLensGrid, PlenopticCamera
     from lifcal.camera.camera_file import camera_to_dict, grid_to_dict
+    from lifcal.imaging.tspc import TspcCalibration
 
     if isinstance(found.content, PlenopticCamera):
         return camera_to_dict(found.content)
     if isinstance(found.content, MicroLensGrid):
         return {"grid": grid_to_dict(found.content)}
+    if isinstance(found.content, TspcCalibration):
+        return {
+            "diameter_px": found.content.diameter_px,
+            "in_columns": found.content.in_columns,
+            "centers_px": found.content.centers_px.tolist(),
+        }
     return asdict(found.content)
 
 
@@ -238,3 +252,12 @@ def _add_raytrix(table: Table, found: RaytrixCalibration) -> None:
         if kind.depth_range is not None:
             depths = f"{kind.depth_range[0]:.2f} to {kind.depth_range[1]:.2f}"
         table.add_row(f"type {index}, virtual depth", depths, "")
+
+
+def _add_tspc(table: Table, found: TspcCalibration) -> None:
+    columns, rows = found.places.max(axis=0) + 1
+    table.add_row("lenses", f"{columns} x {rows}", "columns x rows")
+    table.add_row("centers", "all" if found.has_all else "of the four corners", "")
+    table.add_row("pitch", f"{found.lattice.pitch_px:.5f}", "px")
+    table.add_row("diameter", f"{found.diameter_px:g}", "px")
+    table.add_row("off a regular grid", f"{found.rms_off_px:.3f}", "px (rms)")

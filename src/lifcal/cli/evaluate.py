@@ -44,7 +44,9 @@ def print_evaluation(found: Evaluation) -> None:
 
     table = Table(title="intrinsics", title_justify="left")
     table.add_column("parameter", no_wrap=True)
-    for column in ("estimated", "true", "error", "sigma", "/ sigma", "< 2"):
+    fitted = any(row.physical is not None for row in found.parameters)
+    columns = ["estimated", "best fit" if fitted else "true", "error", "sigma", "/ sigma", "< 2"]
+    for column in (*columns, "physical") if fitted else columns:
         table.add_column(column, justify="right")
     for row in found.parameters:
         error = f"{row.error:+.3g} {row.unit}" if row.percent is None else f"{row.percent:+.4f} %"
@@ -56,6 +58,7 @@ def print_evaluation(found: Evaluation) -> None:
             "" if row.sigma is None else f"{row.sigma:.2g}",
             "" if row.error_sigmas is None else f"{row.error_sigmas:+.2f}",
             "" if row.within_2_sigma is None else "yes" if row.within_2_sigma else "no",
+            *([] if not fitted else ["" if row.physical is None else f"{row.physical:.7g}"]),
         )
     output().print(table)
     lines = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from lifcal.simulate import SimulatedFrame, Simulation, SimulationOptions
 
 
+_optics = partial(typer.Option, rich_help_panel="Imperfect optics")
+_recording = partial(typer.Option, rich_help_panel="Imperfect recording")
+
+
 @verb("the same command goes on from here")
 def simulate(
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
@@ -20,7 +25,9 @@ def simulate(
         str,
         typer.Option(
             help="r5-12.5mm, r5-16mm, r5-35mm, r25-12mm, r12-50mm, mini, mini-square or "
-            "mini-keplerian."
+            "mini-keplerian: perfect optics. With mild imperfections: r5-12.5mm-real, "
+            "r5-16mm-real, r5-35mm-real, r25-12mm-real, r12-50mm-real, mini-real, "
+            "mini-square-real or mini-keplerian-real."
         ),
     ] = "r5-16mm",
     scene: Annotated[str, typer.Option(help="desk, room, cube, wall or bare.")] = "desk",
@@ -41,12 +48,114 @@ def simulate(
         float | None,
         typer.Option(help="Factor on the scene's lengths; chosen to fit the camera without."),
     ] = None,
+    lattice: Annotated[
+        str | None,
+        _optics(
+            help="Which micro-image centers form a regular lattice: ideal (those before "
+            "distortion; the default) or recorded."
+        ),
+    ] = None,
+    tilt: Annotated[
+        tuple[float, float] | None,
+        _optics(help="Tilt of the micro-lens array along x and y, degrees."),
+    ] = None,
+    rotation: Annotated[
+        float | None, _optics(help="Rotation of the micro-lens array about the axis, degrees.")
+    ] = None,
+    jitter: Annotated[
+        float | None, _optics(help="Standard deviation of the micro lenses' positions, px.")
+    ] = None,
+    object_distortion: Annotated[
+        tuple[float, float] | None,
+        _optics(
+            help="Distortion of the main lens in object space: A and B of the ray slope "
+            "h (1 - A h^2 + B h^4)."
+        ),
+    ] = None,
+    object_distortion_distance: Annotated[
+        float | None,
+        _optics(help="Distance at which that distortion keeps points sharp, mm; infinity without."),
+    ] = None,
+    stop: Annotated[
+        float | None, _optics(help="Distance of the aperture stop behind the main lens, mm.")
+    ] = None,
+    field_curvature: Annotated[
+        float | None,
+        _optics(help="P of the main lens' focal length f_L / (1 + P h^2) for a ray of slope h."),
+    ] = None,
+    cos4: Annotated[
+        bool | None,
+        _optics(help="Fall-off of light with the fourth power of the cosine of its angle."),
+    ] = None,
+    blur: Annotated[
+        float | None,
+        _optics(
+            help="Standard deviation of a Gaussian blur on the sensor, px. Diffraction: 0.13 px."
+        ),
+    ] = None,
+    exposure_drift: Annotated[
+        float | None, _recording(help="Relative amplitude of a slow change of the exposure.")
+    ] = None,
+    motion_blur: Annotated[
+        float | None,
+        _recording(help="Part of the interval between frames during which the shutter is open."),
+    ] = None,
+    dust: Annotated[
+        int | None, _recording(help="Number of dust specks on the sensor, in all images.")
+    ] = None,
+    white_dust: Annotated[
+        int | None, _recording(help="Number of dust specks in the white image alone.")
+    ] = None,
+    white_aperture: Annotated[
+        float | None, _recording(help="Factor on the main aperture's radius for the white image.")
+    ] = None,
+    gamma: Annotated[
+        float | None, _recording(help="Values are recorded to the power of 1 / gamma.")
+    ] = None,
+    compression: Annotated[
+        str | None,
+        _recording(
+            help="none, jpeg (JPEG files), or video (PNG files of frames coded as in a video)."
+        ),
+    ] = None,
 ) -> None:
     """Simulate a recording: raw frames and a white image through real optics, with the truth.
 
-    Run the same command again to continue an interrupted one.
+    Run the same command again to continue an interrupted one. Imperfections that are not given are
+    those of the camera.
     """
-    from lifcal.simulate import SensorOptions, SimulationOptions
+    from dataclasses import replace
+
+    from lifcal.errors import ConfigError
+    from lifcal.simulate import CAMERAS, SensorOptions, SimulationOptions
+
+    if camera not in CAMERAS:
+        raise ConfigError.unknown("camera", camera, CAMERAS)
+    given: dict[str, Any] = {
+        "lattice": lattice,
+        "tilt_x_deg": tilt and tilt[0],
+        "tilt_y_deg": tilt and tilt[1],
+        "rotation_deg": rotation,
+        "jitter_px": jitter,
+        "object_distortion_a": object_distortion and object_distortion[0],
+        "object_distortion_b": object_distortion and object_distortion[1],
+        "object_distortion_distance_mm": object_distortion_distance,
+        "stop_mm": stop,
+        "field_curvature": field_curvature,
+        "cos4": cos4,
+        "blur_px": blur,
+        "exposure_drift": exposure_drift,
+        "motion_blur": motion_blur,
+        "dust": dust,
+        "white_dust": white_dust,
+        "white_aperture": white_aperture,
+        "gamma": gamma,
+        "compression": compression,
+    }
+    imperfections = replace(
+        CAMERAS[camera].imperfections,
+        **{name: value for name, value in given.items() if value is not None},
+    )
 
     sensor = (
         SensorOptions(bits, exposure)
@@ -64,6 +173,7 @@ def simulate(
         sensor=sensor,
         micro_aperture=micro_aperture,
         scene_scale=scene_scale,
+        imperfections=imperfections,
     )
     simulation, _ = run_simulation(options, out)
     if scene_scale is None and simulation.scene_scale != 1.0:

@@ -87,7 +87,9 @@ def evaluate_calibration(folder: str | Path, truth: str | Path) -> Evaluation:
     """
     calibration = read_calibration(folder)
     truth = _find_truth(Path(truth))
-    true_camera = read_camera(truth / "camera.json")
+    physical = read_camera(truth / "camera.json")
+    best_fit = truth / "best_fit.json"
+    true_camera = read_camera(best_fit) if best_fit.is_file() else physical
     camera = calibration.camera
     _check_same_sensor(calibration, true_camera, truth)
     metric = camera.scale_source is not None
@@ -105,7 +107,17 @@ def evaluate_calibration(folder: str | Path, truth: str | Path) -> Evaluation:
             f"the calibration has no distortion {missing}, which the truth has: c takes up a part "
             "of it, and its sigma does not know"
         )
-    parameters = compare_parameters(camera, true_camera, metric=metric)
+    if best_fit.is_file():
+        notes.append(
+            "the simulated optics are outside the camera model: errors are against the best fit of "
+            f"the model to exact chief rays ({best_fit}), physical values stand beside"
+        )
+    parameters = compare_parameters(
+        camera,
+        true_camera,
+        metric=metric,
+        physical=physical if best_fit.is_file() else None,
+    )
     squares = compute_error_squares(parameters, camera, metric=metric)
     true_poses = _match_frames(calibration, truth)
     trajectory, depth = None, None

@@ -38,6 +38,8 @@ class ParameterComparison:
         None where it is not known or the parameter was held.
     error_sigmas : float or None
     within_2_sigma : bool or None
+    physical : float or None
+        Value of the simulated optics where `true` is the best fit of the camera model to them.
     """
 
     name: str
@@ -49,13 +51,28 @@ class ParameterComparison:
     sigma: float | None
     error_sigmas: float | None
     within_2_sigma: bool | None
+    physical: float | None = None
 
 
 def compare_parameters(
-    camera: PlenopticCamera, truth: PlenopticCamera, *, metric: bool
+    camera: PlenopticCamera,
+    truth: PlenopticCamera,
+    *,
+    metric: bool,
+    physical: PlenopticCamera | None = None,
 ) -> tuple[ParameterComparison, ...]:
-    """Compare what has a meaning: without a scale, F, c, alpha and the distortion."""
+    """Compare what has a meaning: without a scale, F, c, alpha and the distortion.
+
+    Parameters
+    ----------
+    camera, truth : PlenopticCamera
+    metric : bool
+        Whether the camera has a scale.
+    physical : PlenopticCamera, optional
+        The simulated optics, where `truth` is the best fit of the camera model to them.
+    """
     estimated, true, sigmas = _values(camera), _values(truth), camera.sigmas()
+    beside = {} if physical is None else _values(physical)
     rows = []
     for name in _METRIC if metric else _WITHOUT_SCALE:
         error = estimated[name] - true[name]
@@ -74,6 +91,7 @@ def compare_parameters(
                 sigma,
                 None if sigma is None else error / sigma,
                 None if sigma is None else abs(error) < 2.0 * sigma,
+                beside.get(name),
             )
         )
     rows += _compare_tilts(camera, truth)

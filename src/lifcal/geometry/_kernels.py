@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 from numba import njit
+
+
+@njit(cache=True, inline="always")
+def pixels_within(position, reach, count):
+    """Return the first pixel within `reach` of a position along an axis, and one past the last.
+
+    The axis has pixels 0 to count - 1. A position that is NaN, infinite or farther than `reach`
+    from all of them, and a `reach` that is NaN, give an empty range. The limits are applied before
+    a number becomes an integer, because the conversion of a number that no integer holds is
+    undefined.
+    """
+    if not (-reach <= position <= count - 1 + reach) or math.isinf(position):
+        return 0, 0
+    first = int(np.ceil(max(position - reach, 0.0)))
+    return first, int(np.floor(min(position + reach, count - 1.0))) + 1
 
 
 @njit(cache=True)
 def take_median(values):
-    """Sort a few finite values in place and return their median.
+    """Sort a few finite values in place and return their median; NaN if there are none.
 
     By insertion: for the hundreds of values that kernels have at most, and a fraction of the time
     that NumPy's median takes to compile.
     """
     n = values.shape[0]
+    if n == 0:
+        return math.nan
     for i in range(1, n):
         value = values[i]
         j = i - 1

@@ -3,19 +3,37 @@
 import numpy as np
 from numba import njit
 
+from lifcal.camera._kernels import cell_range
+from lifcal.geometry._kernels import pixels_within
 from lifcal.threads import in_parts
+
+_FAR_CELL = 1e9
+"""A cell number beyond this (or NaN) is of no image, and cannot become an index."""
 
 
 @in_parts(lambda totals: len(totals))
 def fold_cell(
-    begin, end, image, origin, inverse, brightness, q_first, r_first, box, size, totals, counts
+    begin,
+    end,
+    image,
+    origin,
+    inverse,
+    offsets,
+    brightness,
+    q_first,
+    r_first,
+    box,
+    size,
+    totals,
+    counts,
 ):
-    """Average an image over the cells of a lattice.
+    """Average an image over the cells of a grid.
 
-    `inverse` turns (x, y) - origin into lattice units (q, r); `brightness` (rows r, columns q)
-    is what a cell's pixels are divided by, NaN or zero for a cell that is left out; `box` is
-    (x_first, y_first, x_end, y_end). `totals`, `counts` (chunks, size, size) are filled, first by
-    the part of r, then of q, bins centered on multiples of 1 / size.
+    `inverse` turns (x, y) - origin into lattice units (q, r); `offsets` (rows r, columns q, 2) in
+    px says how far each center is from its place in the lattice, and `brightness` (rows r, columns
+    q) is what a cell's pixels are divided by. A cell where one of them is NaN, or the brightness
+    zero, is left out. `box` is (x_first, y_first, x_end, y_end). `totals`, `counts` (chunks, size,
+    size) are filled, first by the part of r, then of q, bins centered on multiples of 1 / size.
     """
     chunks = totals.shape[0]
     height = box[3] - box[1]
@@ -30,13 +48,24 @@ def fold_cell(
                 x = col - origin[0]
                 q = x * inverse[0, 0] + y * inverse[1, 0]
                 r = x * inverse[0, 1] + y * inverse[1, 1]
-                q_cell = int(np.floor(q + 0.5))
-                r_cell = int(np.floor(r + 0.5))
-                i = r_cell - r_first
-                j = q_cell - q_first
-                if i < 0 or j < 0 or i >= brightness.shape[0] or j >= brightness.shape[1]:
+                i = np.floor(r + 0.5) - r_first
+                j = np.floor(q + 0.5) - q_first
+                if not (abs(i) < _FAR_CELL and abs(j) < _FAR_CELL):
                     continue
-                level = brightness[i, j]
+                # Neighbors are offset alike: the offset of a cell nearby tells which cell it is.
+                near_i = min(max(int(i), 0), brightness.shape[0] - 1)
+                near_j = min(max(int(j), 0), brightness.shape[1] - 1)
+                off_x = offsets[near_i, near_j, 0]
+                off_y = offsets[near_i, near_j, 1]
+                if not (np.isfinite(off_x) and np.isfinite(off_y)):
+                    continue
+                q -= off_x * inverse[0, 0] + off_y * inverse[1, 0]
+                r -= off_x * inverse[0, 1] + off_y * inverse[1, 1]
+                i = np.floor(r + 0.5) - r_first
+                j = np.floor(q + 0.5) - q_first
+                if not (0.0 <= i < brightness.shape[0] and 0.0 <= j < brightness.shape[1]):
+                    continue
+                level = brightness[int(i), int(j)]
                 if not level > 0.0:
                     continue
                 u = int(np.floor((q - np.floor(q)) * size + 0.5)) % size
@@ -72,44 +101,64 @@ def _solve(matrix, vector, n):
 
 
 @in_parts(lambda centers: len(centers), least=16)
-def match_cells(begin, end, image, centers, inverse, table, radius, shifts, gains, errors):
-    """Find how far each micro image is from where the lattice puts it.
+def match_cells(
+    begin,
+    end,
+    image,
+    centers,
+    basis,
+    period,
+    table,
+    radius,
+    own,
+    shifts,
+    sigmas,
+    gains,
+    slopes,
+    errors,
+):
+    """Find how far each micro image is from its expected center.
 
-    Around each center the image is fitted by `T (gain + tilt . x) - gain shift . grad T`, with the
-    mean cell T: brightness, a slope of brightness and the shift. `table` (size, size, 3) holds T
-    and its derivatives by x and y in px. The window has the given radius, with a soft edge.
+    Around each center the image is fitted by `gain (T (1 + slope . m) - shift . grad T)`, with the
+    mean cell T: brightness, shading across the micro image, and the shift. `m` is the offset from
+    the nearest center, so the shading starts anew in each micro image. `basis` (2, 2) holds the
+    lattice vectors; `table` (size, size, 3) holds T and its derivatives by x and y in px, over the
+    cell that the vectors `period` (2, 2) span. The window has the given radius, with a soft edge;
+    if `own`, pixels that are nearer to another center are left out.
 
-    Fills `shifts` (n, 2) in px, `gains` (n,), and `errors` (n,), the rms of what is left relative
-    to the gain; NaN where too few pixels are inside the image.
+    Fills `shifts` (n, 2) in px; `sigmas` (n,), their standard deviation along an axis if what is
+    left is noise of single pixels; `gains` (n,); `slopes` (n, 2) in 1/px; and `errors` (n,), the
+    rms of what is left relative to the gain. NaN where too few pixels are inside the image.
     """
     height, width = image.shape
     # Coordinates in the window are divided by the radius, so that the equations are well scaled.
     full = np.pi * radius * radius
+    if own:
+        full = min(full, abs(basis[0, 0] * basis[1, 1] - basis[0, 1] * basis[1, 0]))
     per_square = 1.0 / (radius * radius)
     per_radius = 1.0 / radius
     size = table.shape[0]
+    inverse = np.linalg.inv(basis)
+    of_table = np.linalg.inv(period)
     for lens in range(begin, end):
-        shifts[lens, 0] = np.nan
-        shifts[lens, 1] = np.nan
+        shifts[lens] = np.nan
+        slopes[lens] = np.nan
+        sigmas[lens] = np.nan
         gains[lens] = np.nan
         errors[lens] = np.nan
         cx = centers[lens, 0]
         cy = centers[lens, 1]
-        if not (np.isfinite(cx) and np.isfinite(cy)):
-            continue
         matrix = np.zeros((5, 5))
         vector = np.zeros(5)
         model = np.empty(5)
         squares = 0.0
         total = 0.0
         inside = 0
-        x_first = max(0, int(np.ceil(cx - radius)))
-        x_last = min(width - 1, int(np.floor(cx + radius)))
-        y_first = max(0, int(np.ceil(cy - radius)))
-        y_last = min(height - 1, int(np.floor(cy + radius)))
-        for row in range(y_first, y_last + 1):
+        x_first, x_end = pixels_within(cx, radius, width)
+        y_first, y_end = pixels_within(cy, radius, height)
+        for row in range(y_first, y_end):
             dy = row - cy
-            for col in range(x_first, x_last + 1):
+            for col in range(x_first, x_end):
                 dx = col - cx
                 square = (dx * dx + dy * dy) * per_square
                 if square >= 1.0:
@@ -119,8 +168,10 @@ def match_cells(begin, end, image, centers, inverse, table, radius, shifts, gain
                     continue
                 weight = min(1.0, 2.0 * (1.0 - square))
                 # The table repeats: where in it is this pixel, and between which entries.
-                u = (dx * inverse[0, 0] + dy * inverse[1, 0] + 2.0) * size
-                v = (dx * inverse[0, 1] + dy * inverse[1, 1] + 2.0) * size
+                u = (dx * of_table[0, 0] + dy * of_table[1, 0] + 2.0) * size
+                v = (dx * of_table[0, 1] + dy * of_table[1, 1] + 2.0) * size
+                if not (0.0 <= u < 4.0 * size and 0.0 <= v < 4.0 * size):
+                    continue
                 u_low = int(u)
                 v_low = int(v)
                 a = u - u_low
@@ -151,9 +202,26 @@ def match_cells(begin, end, image, centers, inverse, table, radius, shifts, gain
                     + w_10 * table[v_high, u_low, 2]
                     + w_11 * table[v_high, u_high, 2]
                 )
+                # The offset from the nearest of the four centers around the pixel.
+                q = dx * inverse[0, 0] + dy * inverse[1, 0] + 2.0
+                r = dx * inverse[0, 1] + dy * inverse[1, 1] + 2.0
+                from_x = dx
+                from_y = dy
+                nearest = np.inf
+                for corner in range(4):
+                    part_q = q - int(q) - (corner & 1)
+                    part_r = r - int(r) - (corner >> 1)
+                    off_x = part_q * basis[0, 0] + part_r * basis[1, 0]
+                    off_y = part_q * basis[0, 1] + part_r * basis[1, 1]
+                    if off_x * off_x + off_y * off_y < nearest:
+                        nearest = off_x * off_x + off_y * off_y
+                        from_x = off_x
+                        from_y = off_y
+                if own and abs(from_x - dx) + abs(from_y - dy) > 1e-6 * radius:
+                    continue
                 model[0] = mean
-                model[1] = mean * dx * per_radius
-                model[2] = mean * dy * per_radius
+                model[1] = mean * from_x * per_radius
+                model[2] = mean * from_y * per_radius
                 model[3] = -by_x * radius
                 model[4] = -by_y * radius
                 for i in range(5):
@@ -169,7 +237,13 @@ def match_cells(begin, end, image, centers, inverse, table, radius, shifts, gain
             for j in range(i):
                 matrix[i, j] = matrix[j, i]
         right = vector.copy()
-        if not _solve(matrix, vector, 5):
+        by_shift = np.zeros((2, 5))
+        by_shift[0, 3] = 1.0
+        by_shift[1, 4] = 1.0
+        solved = _solve(matrix.copy(), vector, 5)
+        solved = solved and _solve(matrix.copy(), by_shift[0], 5)
+        solved = solved and _solve(matrix, by_shift[1], 5)
+        if not solved:
             continue
         gain = vector[0]
         gains[lens] = gain
@@ -179,7 +253,11 @@ def match_cells(begin, end, image, centers, inverse, table, radius, shifts, gain
         if gain > 1e-12:
             shifts[lens, 0] = vector[3] * radius / gain
             shifts[lens, 1] = vector[4] * radius / gain
+            slopes[lens, 0] = vector[1] * per_radius / gain
+            slopes[lens, 1] = vector[2] * per_radius / gain
             errors[lens] = np.sqrt(max(left, 0.0) / total) / gain
+            spread = max(0.5 * (by_shift[0, 3] + by_shift[1, 4]), 0.0)
+            sigmas[lens] = errors[lens] * radius * np.sqrt(spread)
 
 
 @in_parts(lambda centers: len(centers), least=16)
@@ -191,10 +269,10 @@ def measure_discs(begin, end, image, centers, radius, means):
         cy = centers[lens, 1]
         total = 0.0
         inside = 0
-        for row in range(max(0, int(np.ceil(cy - radius))), min(height - 1, int(cy + radius)) + 1):
-            for col in range(
-                max(0, int(np.ceil(cx - radius))), min(width - 1, int(cx + radius)) + 1
-            ):
+        x_first, x_end = pixels_within(cx, radius, width)
+        y_first, y_end = pixels_within(cy, radius, height)
+        for row in range(y_first, y_end):
+            for col in range(x_first, x_end):
                 dx = col - cx
                 dy = row - cy
                 if dx * dx + dy * dy <= radius * radius and np.isfinite(image[row, col]):
@@ -221,14 +299,17 @@ def measure_rings(begin, end, image, centers, step, totals, counts, radii):
         radii[lens] = 0.0
         cx = centers[lens, 0]
         cy = centers[lens, 1]
-        for row in range(max(0, int(np.ceil(cy - reach))), min(height - 1, int(cy + reach)) + 1):
-            for col in range(max(0, int(np.ceil(cx - reach))), min(width - 1, int(cx + reach)) + 1):
+        x_first, x_end = pixels_within(cx, reach, width)
+        y_first, y_end = pixels_within(cy, reach, height)
+        for row in range(y_first, y_end):
+            for col in range(x_first, x_end):
                 value = image[row, col]
                 if not np.isfinite(value):
                     continue
                 distance = np.sqrt((col - cx) ** 2 + (row - cy) ** 2)
-                ring = int(distance / step)
-                if ring < n_rings:
+                place = distance / step
+                if place < n_rings:
+                    ring = int(place)
                     totals[lens, ring] += value
                     counts[lens, ring] += 1.0
                     radii[lens, ring] += distance
@@ -246,11 +327,9 @@ def sum_profiles(
     n = profiles.shape[1]
     reach = (n - 1) * step
     for row in range(begin, end):
-        j_first = max(0, int(np.floor((row - reach - origin[1]) / cell)))
-        j_last = min(shape[1] - 1, int(np.floor((row + reach - origin[1]) / cell)))
+        j_first, j_last = cell_range(row, reach, origin[1], cell, shape[1])
         for col in range(cols):
-            i_first = max(0, int(np.floor((col - reach - origin[0]) / cell)))
-            i_last = min(shape[0] - 1, int(np.floor((col + reach - origin[0]) / cell)))
+            i_first, i_last = cell_range(col, reach, origin[0], cell, shape[0])
             total = 0.0
             for j in range(j_first, j_last + 1):
                 for i in range(i_first, i_last + 1):
@@ -260,8 +339,8 @@ def sum_profiles(
                         dx = centers[lens, 0] - col
                         dy = centers[lens, 1] - row
                         place = np.sqrt(dx * dx + dy * dy) / step
-                        low = int(place)
-                        if low + 1 < n:
+                        if place < n - 1:
+                            low = int(place)
                             part = place - low
                             kind = types[lens]
                             total += (1.0 - part) * profiles[kind, low]

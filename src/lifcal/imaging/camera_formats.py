@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree.ElementTree import Element
 
 from lifcal.camera import (
     MicroLensGrid,
@@ -18,6 +19,7 @@ from lifcal.camera.authors_xml import CameraModelFile
 from lifcal.errors import DataError, InputError
 from lifcal.files import read_bytes, read_json
 from lifcal.imaging.raytrix import RaytrixCalibration, read_raytrix_xml
+from lifcal.imaging.tspc import TspcCalibration, read_tspc_xml
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +30,15 @@ class CameraFile:
     ----------
     kind : str
         In words.
-    content : PlenopticCamera, MicroLensGrid, RaytrixCalibration or CameraModelFile
+    content : PlenopticCamera, MicroLensGrid, RaytrixCalibration, TspcCalibration or CameraModelFile
     notes : tuple of str
         What a reader should know: things in the file that lifcal does not take over.
     """
 
     kind: str
-    content: PlenopticCamera | MicroLensGrid | RaytrixCalibration | CameraModelFile
+    content: (
+        PlenopticCamera | MicroLensGrid | RaytrixCalibration | TspcCalibration | CameraModelFile
+    )
     notes: tuple[str, ...] = ()
 
     def grid(self, image_size: tuple[int, int] | None = None) -> MicroLensGrid:
@@ -43,7 +47,7 @@ class CameraFile:
         Parameters
         ----------
         image_size : (int, int) or None
-            Needed for a Raytrix file, which places its grid from the image's middle.
+            Needed for a maker's file (Raytrix, TSPC), which does not say it.
         """
         content = self.content
         if isinstance(content, PlenopticCamera):
@@ -53,9 +57,7 @@ class CameraFile:
         if isinstance(content, CameraModelFile):
             raise InputError(f"a {self.kind} holds no micro-lens grid")
         if image_size is None:
-            raise InputError(
-                "a Raytrix file places its grid from the middle of the image: give the image size"
-            )
+            raise InputError(f"a {self.kind} does not say the image size: give it")
         return content.grid(image_size)
 
     def camera(self, grid: MicroLensGrid | None = None) -> PlenopticCamera:
@@ -89,12 +91,10 @@ def read_camera_file(path: Path) -> CameraFile:
         root = parse_xml(path)
         if root.tag == "RayCalibData":
             found_grid = read_raytrix_xml(path)
-            notes = (
-                ("no lens_type in the file: all lenses are taken to be of one type",)
-                if root.find("lens_type") is None
-                else ()
-            )
-            return CameraFile("Raytrix calibration", found_grid, notes)
+            return CameraFile("Raytrix calibration", found_grid, _raytrix_notes(root))
+        if root.tag == "TSPCCalibData":
+            found_centers = read_tspc_xml(path)
+            return CameraFile("TSPC calibration", found_centers, _tspc_notes(found_centers))
         if any(root.find(f".//{name}") is not None for name in ("FocalLength", "PixelSize")):
             return CameraFile("CameraModel.xml of the paper's authors", read_authors_xml(path))
     if start.startswith(b"{"):
@@ -107,6 +107,22 @@ def read_camera_file(path: Path) -> CameraFile:
             found = read_compote(path)
             return CameraFile("COMPOTE calibration", found.camera(), found.notes)
     raise DataError(
-        f"{path}: no camera file that lifcal knows: needs camera.json, grid.json, a Raytrix XML, "
-        "the authors' CameraModel.xml or COMPOTE JSON"
+        f"{path}: no camera file that lifcal knows: needs camera.json, grid.json, a Raytrix or "
+        "TSPC XML, the authors' CameraModel.xml or COMPOTE JSON"
+    )
+
+
+def _raytrix_notes(root: Element) -> tuple[str, ...]:
+    notes = []
+    if root.find("lens_type") is None:
+        notes.append("no lens_type in the file: all lenses are taken to be of one type")
+    if root.find("isReal") is not None:
+        notes.append("isReal was not used: lifcal tells Keplerian from Galilean by the images")
+    return tuple(notes)
+
+
+def _tspc_notes(found: TspcCalibration) -> tuple[str, ...]:
+    return (
+        f"the file's centers are {found.rms_off_px:.2g} px (rms) off the regular grid that was "
+        "taken from them: fit the grid to the images, with this file as its start",
     )

@@ -20,9 +20,8 @@ def write_png(path: Path, image: ImageArray) -> None:
 
 
 def encode_jpeg(image: npt.NDArray[np.uint8], quality: int = 85) -> bytes:
-    """Return a red-green-blue image as the content of a JPEG file."""
-    _, encoded = cv2.imencode(".jpg", image[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
-    return encoded.tobytes()
+    """Return a gray or red-green-blue image as the content of a JPEG file."""
+    return _encode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])
 
 
 def encode_png(image: ImageArray) -> bytes:

@@ -15,19 +15,12 @@ import numpy.typing as npt
 
 from lifcal.arrays import Float32Array, FloatArray, IntArray, read_only
 from lifcal.camera.apertures import OverlapDiscs
-from lifcal.camera.grid import Lattice, MicroLensGrid
+from lifcal.camera.bend import LARGEST_ORDER, cut_tiles, evaluate_terms, fit_field
+from lifcal.camera.grid import Lattice, MicroLensGrid, find_rows
 from lifcal.errors import DataError, EstimationError, InputError
-from lifcal.imaging import _kernels
 from lifcal.imaging.frames import Frame, Frames
-from lifcal.imaging.lattice_search import (
-    CellIndex,
-    compute_calm,
-    find_lattice,
-    fold,
-    list_cells,
-    measure_brightness,
-    smooth_over_lenses,
-)
+from lifcal.imaging.lattice_search import compute_calm, find_lattice
+from lifcal.imaging.lens_match import LensMatch, match_by_type, match_lenses
 from lifcal.imaging.overlap_fit import (
     BAYER_BLUR_PX2,
     find_types,
@@ -35,11 +28,12 @@ from lifcal.imaging.overlap_fit import (
     measure_profiles,
 )
 
-_WINDOW = 0.78
-"""Radius of the window of a micro image, in pitches: it must hold the gap all around."""
 _FIRST_REACH = 10.0
-_DEAD_GAIN = 0.25
-_DARK_RIM = 0.05
+"""In pitches from the middle of the image: so far a lattice that the spectrum shows to 0.1 % stays
+within a small part of the pitch, and some 300 lenses are there."""
+_ORDER_INNER, _ORDER_WHOLE = 3, 5
+"""Highest orders of the bend that are tried while the fit grows outward, inside half of the image's
+diagonal and beyond it. A higher order extrapolates worse than it describes."""
 _OUTLIER_SIGMAS = 5.0
 _LEAST_SIGMA_PX = 0.01
 """Of centers: what is nearer than a few of these is no dust, however little noise there is."""
@@ -51,6 +45,17 @@ _SETTLED_PX = 0.003
 _MOST_SATURATED = 0.002
 _WORST_RMS = 0.08
 """Of the residuals, in pitches: beyond it the lattice is not the image's."""
+_PIXEL_BLUR_PX2 = 1.0 / 12.0
+"""Variance along an axis of the area of a pixel."""
+_CLEAR_SPREAD = 1.0
+"""Variance of the lenses' own deviations over that of their noise. Below it a deviation tells more
+about the noise than about the lens."""
+_LARGE_TREND = 0.004
+"""In pitches: 0.1 px at 25 px. A center that is wrong by that much moves a virtual point by up to
+0.4 px, several times what a measured point is off by."""
+_APERTURE = (0.25, 0.125)
+"""Radius of a micro aperture in pitches, and its standard deviation, before looking at the image:
+anything up to half the pitch."""
 WHITE_STRUCTURE = 0.11
 """A micro image of a white image differs from the mean one by less than this (rms, relative)."""
 
@@ -77,7 +82,8 @@ class GridFit:
     grid : MicroLensGrid
         With radius, lens types and overlap discs where they could be found.
     residuals_px : (n_lenses, 2) float64
-        Measured minus fitted center for each lens of the grid; NaN where nothing was measured.
+        Measured center minus lattice and bend for each lens of the grid; NaN where nothing was
+        measured. The lens' own deviation is part of it.
     flags : (n_lenses,) uint8
         Bits of `LensFlag`.
     rms_px : float
@@ -88,7 +94,7 @@ class GridFit:
         Median over the lenses of the rms difference from the mean micro image of their type,
         relative: noise only for a white image, the scene's contrast otherwise.
     trend_px : float
-        Rms of the smooth part of the residuals: a tilt or distortion that no lattice follows.
+        Rms of what is left smoothly: neither lattice, bend nor the deviations of lenses follow it.
     notes : tuple of str
         What a user should know.
     """
@@ -175,8 +181,9 @@ def fit_grid_to_white(
         If there is no lattice of micro images in it.
     """
     image = _as_image(white)
-    fit = _fit(image, find_lattice(image), "white")
-    return _finish(_note_saturation(fit, white), image, n_types, discs, mosaic=_is_mosaic(white))
+    found = _fit(image, _make_start(image))
+    fit = _finish(*found, "white", image, n_types, discs, mosaic=_is_mosaic(white))
+    return _note_saturation(fit, white)
 
 
 def fit_grid_to_frames(
@@ -217,11 +224,11 @@ def fit_grid_to_frames(
     )
     source = "frames" if average.count > 1 else "scene"
     try:
-        fit = _fit(average.calm, find_lattice(average.calm), source)
+        found = _fit(average.calm, _make_start(average.calm))
     except EstimationError:
         # Hardly any texture: then the mean is as good as a white image.
-        fit = _fit(average.mean, find_lattice(average.mean), source)
-    return _finish(fit, average.mean, n_types, discs, mosaic=average.mosaic)
+        found = _fit(average.mean, _make_start(average.mean))
+    return _finish(*found, source, average.mean, n_types, discs, mosaic=average.mosaic)
 
 
 def refine_grid(
@@ -255,21 +262,25 @@ def refine_grid(
         array, mosaic = _as_image(image), _is_mosaic(image)
         pattern = array if source == "white" else compute_calm(array)
     height, width = array.shape
-    if grid.lattice is None:
+    if grid.lattice is None or grid.indices_qr is None:
         raise InputError("a grid that is a list of centers cannot be refined: needs a lattice")
     if grid.image_size != (width, height):
         raise InputError(
             f"the grid is for {grid.image_size[0]} x {grid.image_size[1]} px, the image has "
             f"{width} x {height}"
         )
-    fit = _fit(pattern, grid.lattice, source, only_shift=source == "scene")
-    moved = fit.lattice.centers(np.zeros((1, 2)))[0] - grid.lattice.origin_px
-    fit = replace(
-        fit,
-        grid=replace(fit.grid, focal_planes=grid.focal_planes),
-        notes=(*fit.notes, f"the grid moved by ({moved[0]:+.2f}, {moved[1]:+.2f}) px"),
-    )
-    return _finish(fit, array, grid.n_types, discs, keep_types=True, mosaic=mosaic)
+    start = replace(grid, radius_px=grid.pitch_px / 2.0, discs=None)
+    if source == "white":
+        start = replace(start, deviations_px=None)
+    start = start.on_lattice(grid.lattice, grid.bend)
+    found = _fit(pattern, start, only_shift=source == "scene")
+    fit = _finish(*found, source, array, grid.n_types, discs, keep_types=True, mosaic=mosaic)
+    assert fit.grid.indices_qr is not None
+    rows = find_rows(fit.grid.indices_qr, grid.indices_qr)
+    known = rows >= 0
+    moved = np.median(fit.grid.centers_raw_px[rows[known]] - grid.centers_raw_px[known], axis=0)
+    note = f"the grid moved by ({moved[0]:+.2f}, {moved[1]:+.2f}) px"
+    return replace(fit, notes=(*fit.notes, note))
 
 
 def average_frames(
@@ -341,199 +352,60 @@ def _as_image(image: Frame | npt.NDArray[np.generic]) -> Float32Array:
     return np.ascontiguousarray(array, np.float32)
 
 
-def _fit(image: Float32Array, start: Lattice, source: str, *, only_shift: bool = False) -> GridFit:
-    """Fit origin and basis, from the middle of the image outwards."""
+def _make_start(image: Float32Array) -> MicroLensGrid:
     height, width = image.shape
-    size = (width, height)
-    middle = np.array([(width - 1) / 2.0, (height - 1) / 2.0])
-    n_types, rule, pitch = start.n_types, start.type_rule, start.pitch_px
-    farthest = float(np.hypot(*middle)) + pitch
+    return MicroLensGrid.from_lattice(find_lattice(image), (width, height))
+
+
+def _fit(
+    image: Float32Array, start: MicroLensGrid, *, only_shift: bool = False
+) -> tuple[MicroLensGrid, LensMatch]:
+    """Fit lattice and bend, from the middle of the image outwards.
+
+    Returns the grid, and how each of its lenses was measured.
+    """
+    height, width = image.shape
+    pitch = start.pitch_px
+    farthest = math.hypot(width, height) / 2.0 + pitch
     reach = _FIRST_REACH * pitch
-    lattice = start
+    grid = start
     for _ in range(_MOST_ROUNDS):
         whole = reach >= farthest
-        moved_lattice, measured = _measure(image, lattice, reach, middle, _SOME_LENSES)
-        new = _fit_lattice(measured, moved_lattice, only_shift)
-        moved = _largest_move(lattice, new, size)
-        lattice = new
+        match = match_lenses(image, grid, reach, _SOME_LENSES)
+        order = _ORDER_WHOLE if 2.0 * reach >= farthest else _ORDER_INNER
+        grid, moved = _follow(grid, match, 0 if only_shift else order)
         if whole and moved < _SETTLED_PX:
             break
-        # Further out when the lattice has settled here.
-        if moved * min(1.0, reach / farthest) < 0.03 * pitch:
+        # Further out when the field has settled here.
+        if moved < 0.03 * pitch:
             reach *= 2.0
     for _ in range(2):
-        moved_lattice, measured = _measure(image, lattice, 2.0 * farthest, middle)
-        new = _fit_lattice(measured, moved_lattice, only_shift)
-        moved = _largest_move(lattice, new, size)
-        lattice = new
+        match = match_lenses(image, grid, 2.0 * farthest)
+        grid, moved = _follow(grid, match, 0 if only_shift else LARGEST_ORDER)
         if moved < _SETTLED_PX:
             break
-    residuals = measured.cells.centers + measured.shifts - lattice.centers(measured.cells.indices)
-    measured = replace(measured, shifts=residuals)
-    lattice = Lattice(lattice.origin_px, lattice.basis_px, n_types, rule)
-    fit = _judge(lattice, size, measured, source)
-    if not fit.rms_px < _WORST_RMS * pitch:
+    rms = _rms(_residuals(grid, match)[match.good])
+    if not rms < _WORST_RMS * pitch:
         raise EstimationError(
             f"the micro images do not follow the lattice that their spectrum shows (pitch "
-            f"{lattice.pitch_px:.2f} px): centers scatter by {fit.rms_px:.1f} px rms. Give a white "
+            f"{grid.pitch_px:.2f} px): centers scatter by {rms:.1f} px rms. Give a white "
             "image, more frames, or the maker's XML",
             stage="grid",
-            evidence={"rms_px": fit.rms_px, "pitch_px": lattice.pitch_px},
+            evidence={"rms_px": rms, "pitch_px": grid.pitch_px},
         )
-    return fit
+    return grid, match
 
 
-@dataclass(frozen=True, eq=False)
-class _Measured:
-    cells: CellIndex
-    shifts: FloatArray
-    gains: FloatArray
-    relative_gains: FloatArray
-    errors: FloatArray
-    inside: npt.NDArray[np.bool_]
+def _follow(
+    grid: MicroLensGrid, match: LensMatch, largest_order: int
+) -> tuple[MicroLensGrid, float]:
+    """Return the grid moved to the measured centers, and the longest move of a lens measured.
 
-
-def _measure(
-    image: Float32Array,
-    lattice: Lattice,
-    reach_px: float,
-    middle: FloatArray,
-    at_most: int | None = None,
-) -> tuple[Lattice, _Measured]:
-    """Compare the micro images up to a distance from the middle with the mean one.
-
-    Returns the lattice too, with its origin moved to the mean micro image's center of symmetry.
+    With `largest_order` 0 the grid is moved as a whole, and keeps its bend.
     """
-    height, width = image.shape
-    pitch = lattice.pitch_px
-    cells = list_cells(lattice, (width, height), pitch / 2.0)
-    _, level = measure_brightness(image, cells, 0.6 * pitch)
-    dark = level < _DARK_RIM * np.nanpercentile(level, 95.0)
-    usable = np.where(dark, np.nan, level)
-    box = (
-        max(0, math.floor(middle[0] - reach_px)),
-        max(0, math.floor(middle[1] - reach_px)),
-        min(width, math.ceil(middle[0] + reach_px) + 1),
-        min(height, math.ceil(middle[1] + reach_px) + 1),
-    )
-    parts, table = _template(image, lattice, cells, usable, box)
-    move = parts @ lattice.basis_px
-    lattice = replace(lattice, origin_px=lattice.origin_px + move)
-    cells = cells._replace(centers=cells.centers + move)
-    near = (np.abs(cells.centers - middle) <= reach_px).all(axis=1)
-    margin = 0.55 * pitch
-    inside = (
-        (cells.centers >= margin - 0.5)
-        & (cells.centers <= np.array([width, height]) - 0.5 - margin)
-    ).all(axis=1) & ~dark
-    chosen = near & inside
-    if at_most is not None and chosen.sum() > at_most:
-        # The same lenses every time, evenly spread, of all types alike.
-        order = np.flatnonzero(chosen)
-        chosen = np.zeros(len(chosen), bool)
-        chosen[np.random.default_rng(0).choice(order, at_most, replace=False)] = True
-    centers = np.where(chosen[:, None], cells.centers, np.nan)
-    shifts = np.empty((len(centers), 2))
-    gains, errors = np.empty(len(centers)), np.empty(len(centers))
-    _kernels.match_cells(
-        image,
-        centers,
-        np.linalg.inv(lattice.basis_px),
-        table,
-        _WINDOW * pitch,
-        shifts,
-        gains,
-        errors,
-    )
-    relative = gains / np.maximum(smooth_over_lenses(cells, gains), 1e-12)
-    return lattice, _Measured(cells, shifts, gains, relative, errors, inside)
-
-
-def _template(
-    image: Float32Array,
-    lattice: Lattice,
-    cells: CellIndex,
-    level: FloatArray,
-    box: tuple[int, int, int, int],
-) -> tuple[FloatArray, FloatArray]:
-    """Return the mean micro image and its derivatives, a periodic table (size, size, 3).
-
-    Its center of symmetry is searched for, near where the lattice says, and it is made symmetric
-    about it. Returned first: that center in lattice units.
-    """
-    size = 2 * int(np.clip(round(1.2 * lattice.pitch_px), 12, 64))
-    return _smooth_table(fold(image, lattice, cells, level, box, size), lattice, symmetric=True)
-
-
-def _smooth_table(
-    table: FloatArray, lattice: Lattice, *, symmetric: bool
-) -> tuple[FloatArray, FloatArray]:
-    """Return a folded cell without what pixels cannot show, as `_template` does."""
-    size = len(table)
-    transform = np.fft.fft2(table - table.mean())
-    inverse = np.linalg.inv(lattice.basis_px)
-    order = np.fft.fftfreq(size, 1.0 / size)
-    r, q = np.meshgrid(order, order, indexing="ij")
-    f_x = q * inverse[0, 0] + r * inverse[0, 1]
-    f_y = q * inverse[1, 0] + r * inverse[1, 1]
-    # Beyond the pixels' own frequency there is only noise.
-    keep = (np.hypot(f_x, f_y) < 0.6) & (np.abs(q) < size / 2) & (np.abs(r) < size / 2)
-    transform = np.where(keep, transform, 0.0)
-    fine = 2 * size
-    picks = np.r_[0 : size // 2, -(size // 2) : 0]
-    parts = np.zeros(2)
-    if symmetric:
-        parts = _symmetry_center(transform, picks, 4 * size)
-        turned = transform * np.exp(2j * np.pi * (q * parts[0] + r * parts[1]))
-        transform = turned.real.astype(complex)  # the symmetric part
-    transform[0, 0] = table.mean() * size * size
-    out = np.empty((fine, fine, 3))
-    for channel, factor in enumerate((1.0, 2j * np.pi * f_x, 2j * np.pi * f_y)):
-        padded = np.zeros((fine, fine), complex)
-        padded[np.ix_(picks, picks)] = (transform * factor)[np.ix_(picks, picks)]
-        out[:, :, channel] = np.fft.ifft2(padded).real * 4.0
-    return parts, out
-
-
-def _symmetry_center(
-    transform: npt.NDArray[np.complex128], picks: IntArray, size: int
-) -> FloatArray:
-    """Return the center of symmetry of a periodic table, in periods, at most 0.2 from zero.
-
-    A table that is symmetric about `s` correlates with its mirror image at a shift of 2 s.
-    """
-    padded = np.zeros((size, size), complex)
-    padded[np.ix_(picks, picks)] = transform[np.ix_(picks, picks)] ** 2
-    likeness = np.fft.ifft2(padded).real
-    reach = int(0.4 * size)
-    near = np.roll(likeness, (reach, reach), axis=(0, 1))[: 2 * reach + 1, : 2 * reach + 1]
-    row, col = np.unravel_index(int(np.argmax(near)), near.shape)
-    place = np.array([float(col), float(row)])
-    if 0 < row < 2 * reach and 0 < col < 2 * reach:
-        for axis, line in enumerate((near[row, col - 1 : col + 2], near[row - 1 : row + 2, col])):
-            curvature = line[0] - 2.0 * line[1] + line[2]
-            if curvature < 0.0:
-                place[axis] += 0.5 * (line[0] - line[2]) / curvature
-    found: FloatArray = (place - reach) / size / 2.0
-    return found
-
-
-def _good(measured: _Measured) -> npt.NDArray[np.bool_]:
-    """Return which lenses have a measurement worth fitting to."""
-    known = np.isfinite(measured.shifts).all(axis=1)
-    good: npt.NDArray[np.bool_] = known & (measured.relative_gains > _DEAD_GAIN)
-    if good.sum() >= 8:
-        log = np.log(np.maximum(measured.errors[good], 1e-9))
-        center = np.median(log)
-        spread = max(1.4826 * float(np.median(np.abs(log - center))), 0.1)
-        with np.errstate(invalid="ignore"):
-            good &= measured.errors < np.exp(center + 4.0 * spread)
-    return good
-
-
-def _fit_lattice(measured: _Measured, lattice: Lattice, only_shift: bool = False) -> Lattice:
-    """Return the lattice nearest to the measured centers, outliers weighted down."""
-    good = _good(measured)
+    lattice = grid.lattice
+    assert lattice is not None
+    good = match.good
     if good.sum() < 12:
         raise EstimationError(
             f"only {int(good.sum())} micro images could be placed (need 12): the image is too "
@@ -541,118 +413,69 @@ def _fit_lattice(measured: _Measured, lattice: Lattice, only_shift: bool = False
             stage="grid",
             evidence={"placed": int(good.sum())},
         )
-    indices = measured.cells.indices[good].astype(np.float64)
+    places, smooth, deviations = _expect(grid, match.cells.indices[good])
     # Shifts beyond a quarter of the pitch are of the next lens, or of nothing.
-    limit = 0.25 * lattice.pitch_px
-    shifts = measured.shifts[good]
-    length = np.hypot(shifts[:, 0], shifts[:, 1])
-    shifts = shifts * np.minimum(1.0, limit / np.maximum(length, 1e-12))[:, None]
-    design = np.column_stack([np.ones(len(indices)), indices])
-    # Work about the middle of the indices: the columns are then nearly orthogonal.
-    offset = design.mean(axis=0) * [0.0, 1.0, 1.0]
-    design = design - offset
-    if only_shift:
-        design[:, 1:] = 0.0  # the least solution leaves what these columns stand for as it is
-    weights = np.ones(len(indices))
-    change = np.zeros((3, 2))
-    for _ in range(25):
-        root = np.sqrt(weights)[:, None]
-        new = np.linalg.lstsq(design * root, shifts * root, rcond=None)[0]
-        left = np.hypot(*(shifts - design @ new).T)
-        sigma = max(float(np.median(left)) / 1.1774, 1e-6)  # median of a Rayleigh distribution
-        weights = np.minimum(1.0, 1.5 * sigma / np.maximum(left, 1e-12))
-        weights[left > 2.0 * _OUTLIER_SIGMAS * sigma] = 0.0
-        if np.abs(new - change).max() < 1e-9:
-            change = new
-            break
-        change = new
-    origin = lattice.origin_px + change[0] - offset[1] * change[1] - offset[2] * change[2]
-    return Lattice(origin, lattice.basis_px + change[1:], lattice.n_types, lattice.type_rule)
-
-
-def _largest_move(old: Lattice, new: Lattice, size: tuple[int, int]) -> float:
-    """Return how far the lattice moved at the image's corners, px."""
-    width, height = size
-    corners = np.array([[0, 0], [width, 0], [0, height], [width, height]], np.float64)
-    indices = (corners - old.origin_px) @ np.linalg.inv(old.basis_px)
-    moved = new.origin_px + indices @ new.basis_px - corners
-    return float(np.hypot(moved[:, 0], moved[:, 1]).max())
-
-
-def _judge(lattice: Lattice, size: tuple[int, int], measured: _Measured, source: str) -> GridFit:
-    """Flag every lens and sum up the fit."""
-    indices = measured.cells.indices
-    grid = MicroLensGrid(
-        size,
-        lattice.centers(indices),
-        lattice.types(indices),
-        lattice.pitch_px / 2.0,
+    shifts = match.shifts[good]
+    length = np.hypot(*shifts.T)
+    shifts = shifts * np.minimum(1.0, 0.25 * lattice.pitch_px / np.maximum(length, 1e-12))[:, None]
+    centers = match.cells.centers[good] + shifts - deviations
+    held = smooth if largest_order == 0 else places
+    field = fit_field(places, centers - held, grid.image_size, largest_order=largest_order)
+    shift, matrix = field.affine
+    new = Lattice(
+        lattice.origin_px + shift + lattice.origin_px @ matrix,
+        lattice.basis_px + lattice.basis_px @ matrix,
         lattice.n_types,
-        None,
-        lattice,
-        read_only(indices),
+        lattice.type_rule,
     )
-    good = _good(measured)
-    length = np.hypot(measured.shifts[:, 0], measured.shifts[:, 1])
+    bend = field.bend if largest_order > 0 else grid.bend
+    fitted = held + evaluate_terms(places, grid.image_size, field.order) @ field.coefficients_px
+    return grid.on_lattice(new, bend), float(np.hypot(*(fitted - smooth).T).max())
+
+
+def _expect(grid: MicroLensGrid, indices_qr: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return places in the lattice, the same with the bend, and deviations of lenses (q, r)."""
+    assert grid.lattice is not None
+    assert grid.indices_qr is not None
+    places = grid.lattice.centers(indices_qr)
+    smooth = places if grid.bend is None else places + grid.bend.at(places)
+    deviations = np.zeros_like(places)
+    if grid.deviations_px is not None:
+        rows = find_rows(grid.indices_qr, indices_qr)
+        deviations = np.where((rows >= 0)[:, None], grid.deviations_px[rows], 0.0)
+    return places, smooth, deviations
+
+
+def _residuals(grid: MicroLensGrid, match: LensMatch) -> FloatArray:
+    """Return measured centers minus lattice and bend, (n_lenses, 2), for the lenses of `match`."""
+    found: FloatArray = match.centers_px - _expect(grid, match.cells.indices)[1]
+    return found
+
+
+def _rms(residuals: FloatArray) -> float:
+    return float(np.sqrt(np.mean(np.sum(residuals**2, axis=1))))
+
+
+def _flag(residuals: FloatArray, match: LensMatch) -> npt.NDArray[np.uint8]:
+    """Return the flags of all lenses of `match`."""
+    good, dead, rim = match.good, match.dead, ~match.inside
+    length = np.hypot(residuals[:, 0], residuals[:, 1])
     sigma = max(float(np.median(length[good])) / 1.1774, _LEAST_SIGMA_PX)
-    with np.errstate(invalid="ignore"):
-        far = length > _OUTLIER_SIGMAS * sigma
-        dead = measured.inside & (
-            ~np.isfinite(measured.relative_gains) | (measured.relative_gains <= _DEAD_GAIN)
-        )
-    rim = ~measured.inside
-    used = good & ~far
+    used = good & (length <= _OUTLIER_SIGMAS * sigma)
     outlier = ~used & ~dead & ~rim
-    flags = (
+    flags: npt.NDArray[np.uint8] = (
         used * int(LensFlag.USED)
         + outlier * int(LensFlag.OUTLIER)
         + dead * int(LensFlag.DEAD)
         + rim * int(LensFlag.RIM)
     ).astype(np.uint8)
-    rms = float(np.sqrt(np.mean(length[used] ** 2)))
-    structure = float(np.median(measured.errors[good]))
-    trend, curvature = _smooth_trend(measured, used)
-    notes: list[str] = []
-    share_bad = float(np.count_nonzero(dead | outlier)) / max(1, int(np.count_nonzero(~rim)))
-    if share_bad > 0.2:
-        notes.append(
-            f"{100 * share_bad:.0f} % of the lenses are dead or do not fit: check the picture"
-        )
-    if curvature:
-        notes.append(
-            f"the centers bend away from a lattice by {trend:.2f} px rms (lens distortion, or a "
-            "tilted sensor)"
-        )
-    return GridFit(
-        grid,
-        read_only(measured.shifts),
-        read_only(flags),
-        rms,
-        source,
-        structure,
-        trend,
-        tuple(notes),
-    )
-
-
-def _smooth_trend(measured: _Measured, used: npt.NDArray[np.bool_]) -> tuple[float, bool]:
-    """Return the rms of a cubic fitted to the residuals, and whether it is more than noise."""
-    centers, shifts = measured.cells.centers[used], measured.shifts[used]
-    if len(centers) < 60:
-        return 0.0, False
-    low, high = centers.min(axis=0), centers.max(axis=0)
-    x, y = (2.0 * (centers - low) / np.maximum(high - low, 1.0) - 1.0).T
-    design = np.column_stack([x**i * y**j for i in range(4) for j in range(4) if i + j <= 3])
-    smooth = design @ np.linalg.lstsq(design, shifts, rcond=None)[0]
-    trend = float(np.sqrt(np.mean(np.sum(smooth**2, axis=1))))
-    left = float(np.sqrt(np.mean(np.sum((shifts - smooth) ** 2, axis=1))))
-    # Noise alone gives left * sqrt(10 / n).
-    significant = trend > 5.0 * left * math.sqrt(10.0 / len(centers)) and trend > 0.05
-    return trend, significant
+    return flags
 
 
 def _finish(
-    fit: GridFit,
+    grid: MicroLensGrid,
+    match: LensMatch,
+    source: str,
     image: Float32Array,
     n_types: int | None,
     discs: bool,
@@ -660,96 +483,173 @@ def _finish(
     keep_types: bool = False,
     mosaic: bool = False,
 ) -> GridFit:
-    """Add the radius, the lens types and the overlap discs."""
-    grid = fit.grid
+    """Add radius, lens types and overlap discs; then take the shading off the centers."""
     assert grid.indices_qr is not None
-    notes = list(fit.notes)
-    used = (fit.flags & LensFlag.USED) > 0
+    assert grid.lattice is not None
+    notes: list[str] = []
+    rows = find_rows(match.cells.indices, grid.indices_qr)
+    flagged = (_flag(_residuals(grid, match), match) & LensFlag.USED) > 0
+    used = (rows >= 0) & flagged[rows]
     profiles = measure_profiles(image, grid, used)
-    lattice = fit.lattice
+    lattice = grid.lattice
     if not keep_types:
-        found = find_types(profiles, lattice, grid.indices_qr, used, n_types)
-        lattice = found.lattice
-        notes += found.notes
-    types: IntArray = lattice.types(grid.indices_qr)
-    if fit.source == "white" and lattice.n_types > 1:
-        structure = _structure_by_type(image, lattice, grid.indices_qr, used)
-        fit = replace(fit, structure=structure)
-    radius = profiles.edge_radius_px(_EDGE_LEVEL, grid.pitch_px / 2.0)
+        types = find_types(profiles, lattice, grid.indices_qr, used, n_types)
+        lattice = types.lattice
+        notes += types.notes
+    if source == "white" and lattice.n_types > 1:
+        match = match_by_type(image, match, lattice, flagged)
+    blur = BAYER_BLUR_PX2 if mosaic else 0.0
     fitted: OverlapDiscs | None = None
     if discs:
         result = fit_discs(
             profiles,
             lattice,
-            types,
+            lattice.types(grid.indices_qr),
             used,
-            from_scene=fit.source != "white",
-            blur_px2=BAYER_BLUR_PX2 if mosaic else 0.0,
+            from_scene=source != "white",
+            blur_px2=blur,
         )
         fitted = result.discs
         notes += result.notes
         if fitted is not None and not keep_types and lattice.n_types > 1:
             lattice, fitted = _sort_types(lattice, fitted)
-    new = MicroLensGrid.from_lattice(
-        lattice,
+    if source == "white":
+        match, unsure = _take_off_shading(grid, match, lattice, fitted, blur)
+        grid, _ = _follow(grid, match, LARGEST_ORDER)
+        grid = _add_deviations(_widen_covariance(grid, match, unsure), match)
+    assert grid.lattice is not None
+    radius = profiles.edge_radius_px(_EDGE_LEVEL, grid.pitch_px / 2.0)
+    typed = replace(grid.lattice, n_types=lattice.n_types, type_rule=lattice.type_rule)
+    grid = replace(grid.on_lattice(typed, grid.bend, radius_px=radius), discs=fitted)
+    return _judge(grid, match, source, notes)
+
+
+def _take_off_shading(
+    grid: MicroLensGrid,
+    match: LensMatch,
+    lattice: Lattice,
+    discs: OverlapDiscs | None,
+    blur_px2: float,
+) -> tuple[LensMatch, FloatArray]:
+    """Return the match without the shift that shading gives a blurred outline, and what is unsure.
+
+    An outline is shaded first and blurred then. Where the relative brightness changes by `slope`
+    per px across a micro image, a blur of variance c along an axis shifts it by -c slope. Pixels
+    blur by 1/12 px^2; the micro aperture, a disc of radius `a` px that is seen from the main lens
+    with the radius `micro_px`, blurs by a micro_px / 4, as the shading goes with the direction in
+    which light leaves it. Lens types with different `micro_px` are shifted differently, and that
+    tells `a`; where types do not tell, it is taken as half of what fits into the pitch.
+
+    The second return value is the shift, (n_lenses, 2), that one standard deviation of `a` makes.
+    """
+    good = match.good
+    places, _, _ = _expect(grid, match.cells.indices)
+    # Shading by cos^4 grows in proportion to the distance from the axis. What else makes slopes
+    # (the dark rim of the image circle, dust) is not of directions.
+    linear = fit_field(places[good], match.slopes[good], grid.image_size, largest_order=1)
+    slopes = evaluate_terms(places, grid.image_size, 1) @ linear.coefficients_px
+    kinds = lattice.types(match.cells.indices)
+    radii = np.array(discs.micro_px if discs is not None else [0.0] * lattice.n_types)[kinds]
+    unit = radii[:, None] * slopes / 4.0
+    trial, _ = _follow(grid, match, LARGEST_ORDER)
+    residuals = _residuals(trial, match)[good]
+    contrast = (unit - radii[good].mean() * slopes / 4.0)[good]
+    noise = np.median((residuals**2).sum(axis=1)) / (2.0 * math.log(2.0))
+    mean, sigma = (factor * lattice.pitch_px for factor in _APERTURE)
+    weight = (contrast**2).sum() / noise
+    aperture = (mean / sigma**2 - (contrast * residuals).sum() / noise) / (1.0 / sigma**2 + weight)
+    aperture = float(np.clip(aperture, 0.0, 0.5 * lattice.pitch_px))
+    shifts = match.shifts + aperture * unit + (_PIXEL_BLUR_PX2 + blur_px2) * slopes
+    return replace(match, shifts=shifts), unit / math.sqrt(1.0 / sigma**2 + weight)
+
+
+def _widen_covariance(grid: MicroLensGrid, match: LensMatch, unsure: FloatArray) -> MicroLensGrid:
+    """Return the grid with a covariance that holds one more unsure field, (n_lenses, 2) in px."""
+    bend = grid.bend
+    if bend is None or bend.covariance_px2 is None:
+        return grid
+    good = match.good
+    places, _, _ = _expect(grid, match.cells.indices[good])
+    values = evaluate_terms(places, grid.image_size, bend.order)
+    field = np.linalg.lstsq(values, unsure[good], rcond=None)[0]
+    covariance = bend.covariance_px2 + field @ field.T / 2.0
+    return replace(grid, bend=replace(bend, covariance_px2=covariance))
+
+
+def _add_deviations(grid: MicroLensGrid, match: LensMatch) -> MicroLensGrid:
+    """Return the grid with the deviations of single lenses, if they are larger than their noise.
+
+    Each is shrunk towards zero by its noise relative to the spread of all: the best guess.
+    """
+    assert grid.lattice is not None
+    assert grid.indices_qr is not None
+    residuals = _residuals(grid, match)
+    used = (_flag(residuals, match) & LensFlag.USED) > 0
+    total = float(np.median((residuals[used] ** 2).sum(axis=1))) / (2.0 * math.log(2.0))
+    noise = float(np.median(match.sigmas[used] ** 2))
+    spread = total - noise
+    if not spread > _CLEAR_SPREAD * noise:
+        return grid
+    rows = find_rows(match.cells.indices, grid.indices_qr)
+    known = (rows >= 0) & used[rows]
+    deviations = np.zeros_like(grid.centers_raw_px)
+    share = spread / (spread + match.sigmas[rows[known]] ** 2)
+    deviations[known] = share[:, None] * residuals[rows[known]]
+    return MicroLensGrid.from_lattice(
+        grid.lattice,
         grid.image_size,
-        radius_px=radius,
+        radius_px=grid.radius_px,
         focal_planes=grid.focal_planes,
-        discs=fitted,
+        bend=grid.bend,
+        deviations_px=deviations,
     )
-    return _align(replace(fit, notes=tuple(notes)), new)
 
 
-def _structure_by_type(
-    image: Float32Array, lattice: Lattice, indices_qr: IntArray, used: npt.NDArray[np.bool_]
-) -> float:
-    """Return `GridFit.structure` where each lens is compared with the mean one of its type."""
-    height, width = image.shape
-    steps = _type_steps(lattice)
-    types = lattice.types(indices_qr)
-    found = []
-    for kind in range(lattice.n_types):
-        own = np.flatnonzero(used & (types == kind))
-        if len(own) < 5:
-            continue
-        centers = lattice.centers(indices_qr[own])
-        coarse = Lattice(centers[0], steps @ lattice.basis_px)
-        cells = list_cells(coarse, (width, height), lattice.pitch_px)
-        _, level = measure_brightness(image, cells, lattice.pitch_px)
-        size = 2 * int(np.clip(round(1.2 * coarse.pitch_px), 12, 64))
-        folded = fold(image, coarse, cells, level, (0, 0, width, height), size)
-        _, table = _smooth_table(folded, coarse, symmetric=False)
-        chosen = centers[:: max(1, len(centers) // 300)]
-        shifts, gains, errors = (np.empty((len(chosen), n)) for n in (2, 1, 1))
-        _kernels.match_cells(
-            image,
-            np.ascontiguousarray(chosen),
-            np.linalg.inv(coarse.basis_px),
-            table,
-            _WINDOW * lattice.pitch_px,
-            shifts,
-            gains[:, 0],
-            errors[:, 0],
-        )
-        found.append(errors[np.isfinite(errors)])
-    return float(np.median(np.concatenate(found))) if found else math.nan
+def _judge(grid: MicroLensGrid, match: LensMatch, source: str, notes: list[str]) -> GridFit:
+    """Sum up the fit for the lenses of the grid; those not measured are at the rim."""
+    assert grid.indices_qr is not None
+    rows = find_rows(match.cells.indices, grid.indices_qr)
+    residuals = _residuals(grid, match)
+    flags = np.where(rows >= 0, _flag(residuals, match)[rows], LensFlag.RIM).astype(np.uint8)
+    residuals = np.where((rows >= 0)[:, None], residuals[rows], np.nan)
+    used = (flags & LensFlag.USED) > 0
+    bad = (flags & (LensFlag.DEAD | LensFlag.OUTLIER)) > 0
+    share_bad = float(bad.sum()) / max(1, int(((flags & LensFlag.RIM) == 0).sum()))
+    if share_bad > 0.2:
+        notes = [
+            *notes,
+            f"{100 * share_bad:.0f} % of the lenses are dead or do not fit: check the picture",
+        ]
+    left = residuals[used] - (0.0 if grid.deviations_px is None else grid.deviations_px[used])
+    trend = _measure_trend(grid.centers_raw_px[used], left)
+    if trend > _LARGE_TREND * grid.pitch_px:
+        notes = [
+            *notes,
+            f"centers deviate smoothly by another {trend:.2f} px rms from the lattice and the bend "
+            "that were fitted: depth and focus suffer there; give a white image if there is none",
+        ]
+    return GridFit(
+        grid,
+        read_only(residuals),
+        read_only(flags),
+        _rms(residuals[used]),
+        source,
+        float(np.median(match.errors[match.good])),
+        trend,
+        tuple(notes),
+    )
 
 
-def _type_steps(lattice: Lattice) -> IntArray:
-    """Return two short steps (q, r), one a row, that lead from a lens to all others of its type."""
-    i, j, _ = lattice.type_rule
-    steps = [
-        (q, r)
-        for q in range(-3, 4)
-        for r in range(-3, 4)
-        if (q, r) != (0, 0) and (i * q + j * r) % lattice.n_types == 0
-    ]
-    steps.sort(key=lambda step: float(np.hypot(*(np.array(step) @ lattice.basis_px))))
-    first = steps[0]
-    for second in steps[1:]:
-        if abs(first[0] * second[1] - first[1] * second[0]) == lattice.n_types:
-            return np.array([first, second])
-    raise AssertionError(f"no steps for the rule {lattice.type_rule}")
+def _measure_trend(centers: FloatArray, residuals: FloatArray) -> float:
+    """Return the rms over tiles of the image of their mean residual, without what noise adds."""
+    tiles = cut_tiles(centers)
+    count = np.bincount(tiles)
+    means = (
+        np.stack([np.bincount(tiles, residuals[:, axis]) for axis in range(2)], 1) / count[:, None]
+    )
+    noise = ((residuals - means[tiles]) ** 2).sum(axis=1).mean() / count
+    square = float(count @ ((means**2).sum(axis=1) - noise)) / len(tiles)
+    return math.sqrt(max(square, 0.0))
 
 
 def _sort_types(lattice: Lattice, discs: OverlapDiscs) -> tuple[Lattice, OverlapDiscs]:
@@ -766,14 +666,3 @@ def _sort_types(lattice: Lattice, discs: OverlapDiscs) -> tuple[Lattice, Overlap
                 micro = tuple(discs.micro_px[index] for index in order)
                 return replace(lattice, type_rule=rule), OverlapDiscs(discs.main_px, micro)
     return lattice, discs
-
-
-def _align(fit: GridFit, grid: MicroLensGrid) -> GridFit:
-    """Return the fit for a grid of the same lattice with another radius: some lenses less."""
-    assert grid.indices_qr is not None
-    assert fit.grid.indices_qr is not None
-    place = {(int(q), int(r)): n for n, (q, r) in enumerate(fit.grid.indices_qr)}
-    rows = np.array([place.get((int(q), int(r)), -1) for q, r in grid.indices_qr])
-    residuals = np.where((rows >= 0)[:, None], fit.residuals_px[rows], np.nan)
-    flags = np.where(rows >= 0, fit.flags[rows], np.uint8(LensFlag.RIM)).astype(np.uint8)
-    return replace(fit, grid=grid, residuals_px=read_only(residuals), flags=read_only(flags))

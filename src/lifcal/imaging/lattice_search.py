@@ -282,15 +282,18 @@ def fold(
 ) -> FloatArray:
     """Return the mean cell, (size, size), by the parts of r and q; each lens relative to its level.
 
-    Bins that no pixel falls into (a pitch of whole pixels, not turned) are filled from around them.
+    Cells are taken where the centers of `cells` are, which need not be on the lattice. Bins that no
+    pixel falls into (a pitch of whole pixels, not turned) are filled from around them.
     """
     inverse = np.linalg.inv(lattice.basis_px)
     totals = np.empty((_N_CHUNKS, size, size))
     counts = np.empty_like(totals)
+    offsets = cells.centers - lattice.centers(cells.indices)
     _kernels.fold_cell(
         image,
         lattice.origin_px,
         inverse,
+        np.stack([cells.table_of(offsets[:, axis]) for axis in range(2)], axis=2),
         cells.table_of(brightness),
         int(cells.first[0]),
         int(cells.first[1]),

@@ -101,6 +101,9 @@ class RaytrixCalibration:
         By id; at least one.
     distortion : RaytrixDistortion or None
     k_matrix : (3, 3) tuple of float, or None
+    is_real : bool or None
+        `isReal`, which some files have. Configurations of one test set mark with it which cameras
+        are Keplerian, and the images contradict them; lifcal decides from the images.
     """
 
     offset_px: tuple[float, float]
@@ -114,6 +117,7 @@ class RaytrixCalibration:
     lens_types: tuple[RaytrixLensType, ...] = (RaytrixLensType((0.0, 0.0)),)
     distortion: RaytrixDistortion | None = None
     k_matrix: tuple[tuple[float, ...], ...] | None = None
+    is_real: bool | None = None
 
     def lattice(self, image_size: tuple[int, int], *, reverse_types: bool = False) -> Lattice:
         """Return the lattice on an image of this size; lens (0, 0) is the central one.
@@ -215,6 +219,7 @@ def read_raytrix_xml(path: str | Path) -> RaytrixCalibration:
         lens_types=_lens_types(path, root),
         distortion=_distortion(path, root),
         k_matrix=_k_matrix(path, root),
+        is_real=None if (real := optional_float(path, root, "isReal")) is None else real != 0.0,
     )
     _check(path, calibration)
     return calibration

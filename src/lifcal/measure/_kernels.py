@@ -37,19 +37,33 @@ _OPTIONS: Any = {"cache": True, "fastmath": {"contract", "reassoc", "nsz", "arcp
 
 @njit(cache=True)
 def look_up(table, kind, away):
-    """Return a table's value for a lens type at a distance in px, linear between bins."""
+    """Return a table's value for a lens type at a distance in px, linear between bins.
+
+    Beyond the last bin the line through the last two goes on. NaN for a distance that is NaN or
+    negative.
+    """
     at = away * BINS_PER_PX
-    b = min(int(at), table.shape[1] - 2)
+    if not at >= 0.0:
+        return math.nan
+    b = int(min(at, table.shape[1] - 2.0))
     return table[kind, b] + (at - b) * (table[kind, b + 1] - table[kind, b])
 
 
 @in_parts(lambda points: len(points), least=256)
 def shift_points(begin, end, points, centers, types, bends, shifts, out):
-    """Fill `out` with where devignetted images show pinhole points: t = bend shift(m + t)."""
+    """Fill `out` with where devignetted images show pinhole points: t = bend shift(m + t).
+
+    NaN for points that are NaN, or farther from the center than the table of shifts reaches.
+    """
+    reach = (shifts.shape[1] - 1.0) / BINS_PER_PX
     for k in range(begin, end):
         dx = points[k, 0] - centers[k, 0]
         dy = points[k, 1] - centers[k, 1]
         m = math.sqrt(dx * dx + dy * dy)
+        if not m <= reach:
+            out[k, 0] = math.nan
+            out[k, 1] = math.nan
+            continue
         t = 0.0
         for _ in range(12):
             t = bends[k] * look_up(shifts, types[k], max(m + t, 0.0))
@@ -74,6 +88,12 @@ def spline(f, w, d, e):
     e[1] = 3.0 * f - 2.0
     e[2] = 3.0 * g - 2.0
     e[3] = f
+
+
+@njit(cache=True, inline="always")
+def on_texture(gs, gt, size):
+    """Tell whether the 4 x 4 coefficients around a place are all on the texture; not for NaN."""
+    return 1.0 <= gs < size - 2 and 1.0 <= gt < size - 2
 
 
 @njit(**_OPTIONS)
@@ -123,7 +143,7 @@ def pull_pixels(patch, corner, center, kind, bend, tables, radius, pixels):
             dx = corner[0] + i - center[0]
             dy = corner[1] + j - center[1]
             m = math.sqrt(dx * dx + dy * dy)
-            if m > radius:
+            if not m <= radius:
                 continue
             back = bend * look_up(shifts, kind, m) + look_up(drifts, kind, m)
             factor = 1.0 - back / m if m > 1e-9 else 1.0
@@ -158,6 +178,8 @@ def add_to_texture(
             continue
         gs = s / spacing + half
         gt = t / spacing + half
+        if not on_texture(gs, gt, size):
+            continue
         i = int(gs)
         j = int(gt)
         spline(gs - i, w, dw, ew)
@@ -219,7 +241,7 @@ def fit_place(
             t -= inverse[1, 0] * found[0] + inverse[1, 1] * found[1]
             gs = s / spacing + half
             gt = t / spacing + half
-            if not (1.0 <= gs < size - 2 and 1.0 <= gt < size - 2):
+            if not on_texture(gs, gt, size):
                 continue
             i = int(gs)
             j = int(gt)
@@ -306,12 +328,14 @@ FOUND = 10
 
 @njit(cache=True)
 def invert_affine(jacobian, tilt, slope, out):
-    """Fill `out` with the inverse of jacobian + tilt slope^T."""
+    """Fill `out` with the inverse of jacobian + tilt slope^T; NaN if there is none."""
     a = jacobian[0, 0] + tilt[0] * slope[0]
     b = jacobian[0, 1] + tilt[0] * slope[1]
     c = jacobian[1, 0] + tilt[1] * slope[0]
     d = jacobian[1, 1] + tilt[1] * slope[1]
     det = a * d - b * c
+    if det == 0.0:
+        det = math.nan
     out[0, 0] = d / det
     out[0, 1] = -b / det
     out[1, 0] = -c / det
@@ -405,6 +429,8 @@ def add_to_slope(
             continue
         gs = s / spacing + half
         gt = t / spacing + half
+        if not on_texture(gs, gt, size):
+            continue
         i = int(gs)
         j = int(gt)
         spline(gs - i, w, dw, ew)
@@ -512,6 +538,8 @@ def measure_tracks(
                 radius,
                 pixels[k],
             )
+            if not blurs[image] <= window * window:  # so blurred that the window shows nothing
+                counts[k] = 0
             for a in range(FOUND):
                 found[image, a] = 0.0
             found[image, 0] = starts[image, 0]

@@ -95,7 +95,7 @@ class Measured:
     ----------
     points_raw_px : (n, 2) float64
         As devignetted images show them: with the shift out of focus, without that of the pixels'
-        own width.
+        own width. NaN where it is not MEASURED.
     covariances_px2 : (n, 2, 2) float64
     places_px : (n, 2) float64
         Where a pinhole would show them; NaN where it is not MEASURED.
@@ -126,11 +126,14 @@ def cut_patches(
     image : (height, width) float32
         NaN where a pixel cannot be used.
     places_px : (n, 2) float64
+        NaN and places outside the image give a patch of NaN.
     options : MeasureOptions, optional
     """
     side = (options or MeasureOptions()).patch_side
     height, width = image.shape
-    corners = np.rint(places_px).astype(np.int64) - side // 2
+    # Anything that is far away, or NaN, becomes a place whose whole patch is outside the image.
+    near = np.clip(np.nan_to_num(places_px, nan=-np.inf), -side, np.array([width, height]) + side)
+    corners = np.rint(near).astype(np.int64) - side // 2
     cols = corners[:, 0, None] + np.arange(side)
     rows = corners[:, 1, None] + np.arange(side)
     values = image[np.clip(rows, 0, height - 1)[:, :, None], np.clip(cols, 0, width - 1)[:, None]]
@@ -190,6 +193,8 @@ def measure(
     offsets = np.concatenate([[0], np.cumsum(counts)])
     types = optics.lens_types[images.lenses]
     bends, blurs = defocus_terms(images, optics)
+    with np.errstate(over="ignore"):
+        blur_variances = 0.25 * blurs**2  # of a disc, along an axis
     centers = grid.centers_raw_px[images.lenses]
     slopes = np.zeros((len(tracks), 2)) if slopes is None else slopes.copy()
     means = np.zeros((len(tracks), 2)) if slope_means is None else slope_means
@@ -211,7 +216,7 @@ def measure(
         images.tilts,
         types,
         bends,
-        0.25 * blurs**2,  # of a disc, along an axis
+        blur_variances,
         _PIXEL_VARIANCE_PX2,
         (
             optics.weights.astype(np.float64),
@@ -254,6 +259,9 @@ def measure(
         optics.shifts_px.astype(np.float64),
         seen,
     )
+    far = (status == MeasureStatus.MEASURED) & np.isnan(seen).any(axis=1)
+    status[far] = MeasureStatus.RAN_AWAY
+    places[far] = np.nan
     return Measured(
         read_only(seen),
         read_only(covariances),

@@ -112,13 +112,15 @@ def fit_normals(begin, end, depth, step, fx, fy, cx, cy, half, normals):
                         q += inverse
                         qx += x * inverse
                         qy += y * inverse
+            if n < 6.0:
+                continue
             sxx -= sx * sx / n
             sxy -= sx * sy / n
             syy -= sy * sy / n
             qx -= sx * q / n
             qy -= sy * q / n
             det = sxx * syy - sxy * sxy
-            if n < 6.0 or det < 1e-3 * (sxx + syy) ** 2:
+            if det < 1e-3 * (sxx + syy) ** 2:
                 continue
             # here / z = a + b x + c y in pixels about the middle one
             b = (syy * qx - sxy * qy) / det
@@ -179,10 +181,12 @@ def confirm(
                     continue
                 at_x = r[0, 0] * x + r[0, 1] * y + r[0, 2] * z + t[0]
                 at_y = r[1, 0] * x + r[1, 1] * y + r[1, 2] * z + t[1]
-                i = math.floor(at_y / at_z * fy + cy + 0.5)
-                j = math.floor(at_x / at_z * fx + cx + 0.5)
-                if not (0 <= i < rows and 0 <= j < cols):
+                down = at_y / at_z * fy + cy + 0.5
+                right = at_x / at_z * fx + cx + 0.5
+                if not (0.0 <= down < rows and 0.0 <= right < cols):
                     continue
+                i = int(down)
+                j = int(right)
                 seen = float(depths[n, i, j])
                 other = float(sigmas[n, i, j])
                 if not (seen > 0.0 and other > 0.0):

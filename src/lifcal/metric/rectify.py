@@ -80,4 +80,6 @@ def _undistort_grid(camera: PlenopticCamera) -> MicroLensGrid:
         lens_types=grid.lens_types[whole],
         lattice=None,
         indices_qr=None,
+        bend=None,
+        deviations_px=None,
     )

@@ -261,20 +261,6 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     return {"level": "good", "text": text, "reasons": []}
 
 
-def _compare_with_nominal(content: Mapping[str, Any]) -> list[str]:
-    """Return what is to be said about a nominal focal length."""
-    nominal = content.get("nominal_focal_length_mm")
-    entry = content["parameters"]["f_L"]
-    if nominal is None or abs(entry["value"] / nominal - 1.0) <= _NOMINAL_TOLERANCE:
-        return []
-    sigma = f" +- {entry['sigma']:.2g}" if entry["sigma"] else ""
-    return [
-        f"f_L came out as {entry['value']:.4g}{sigma} mm, and {nominal:g} mm was given. Is that "
-        f"the focal length engraved on your lens, and is the pixel size "
-        f"{content['pixel_size_um']:g} um? Check --focal-length-mm and --pixel-size-um"
-    ]
-
-
 def _judge_halves(found: Mapping[str, Any] | None) -> tuple[list[str], list[str]]:
     """Return what makes a calibration poor, and what calls for care, if its halves disagree."""
     if found is None:
@@ -301,6 +287,20 @@ def _judge_halves(found: Mapping[str, Any] | None) -> tuple[list[str], list[str]
         "wider for it"
     )
     return ([text], []) if factor > _POOR_FACTOR else ([], [text])
+
+
+def _compare_with_nominal(content: Mapping[str, Any]) -> list[str]:
+    """Return what is to be said about a nominal focal length."""
+    nominal = content.get("nominal_focal_length_mm")
+    entry = content["parameters"]["f_L"]
+    if nominal is None or abs(entry["value"] / nominal - 1.0) <= _NOMINAL_TOLERANCE:
+        return []
+    sigma = f" +- {entry['sigma']:.2g}" if entry["sigma"] else ""
+    return [
+        f"f_L came out as {entry['value']:.4g}{sigma} mm, and {nominal:g} mm was given. Is that "
+        f"the focal length engraved on your lens, and is the pixel size "
+        f"{content['pixel_size_um']:g} um? Check --focal-length-mm and --pixel-size-um"
+    ]
 
 
 def _relative_sigma(content: Mapping[str, Any], name: str) -> float:

@@ -1,7 +1,10 @@
 """Truth for tests, docs and the demo: scenes, optics, rendering."""
 
+from lifcal.simulate.best_fit import BestFit, fit_model
 from lifcal.simulate.cameras import CAMERAS, CameraDesign, build_camera
-from lifcal.simulate.optics import Optics
+from lifcal.simulate.chief_rays import trace_chief_rays
+from lifcal.simulate.imperfections import Imperfections
+from lifcal.simulate.optics import MicroLenses, Optics
 from lifcal.simulate.paths import PATHS, build_path
 from lifcal.simulate.render import PackedScene, PinholeView, Renderer
 from lifcal.simulate.scene import Ball, Marker, Quad, Scene, Texture
@@ -19,8 +22,11 @@ __all__ = [
     "PATHS",
     "SCENES",
     "Ball",
+    "BestFit",
     "CameraDesign",
+    "Imperfections",
     "Marker",
+    "MicroLenses",
     "Optics",
     "PackedScene",
     "PinholeView",
@@ -36,5 +42,7 @@ __all__ = [
     "build_path",
     "build_scene",
     "expose",
+    "fit_model",
+    "trace_chief_rays",
     "write_sequence",
 ]

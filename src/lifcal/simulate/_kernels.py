@@ -39,7 +39,9 @@ def pick_set(seed, row, col, n_sets):
 
 @njit(cache=True, inline="always")
 def sample_texture(texels, levels, texture, level, channel, u, v):
-    """Return the bilinear value at (u, v) in [0, 1]^2, 0 to 255; edges are extended."""
+    """Return the bilinear value at (u, v), 0 to 255, NaN outside [0, 1]^2; edges are extended."""
+    if not (0.0 <= u <= 1.0 and 0.0 <= v <= 1.0):
+        return math.nan
     offset = levels[texture, level, 0]
     width = levels[texture, level, 1]
     height = levels[texture, level, 2]
@@ -215,23 +217,39 @@ def cull_surfaces(
         counts[bundle] = count
 
 
+@njit(cache=True, inline="always")
+def distort_slope(main_x, main_y, slope_x, slope_y, distortion):
+    """Return the slope of a ray behind a main lens that distorts in object space.
+
+    The ray meets the main lens at (main_x, main_y) and would leave a perfect one with (slope_x,
+    slope_y). `distortion` is a, b and one over the distance that the distortion refers to.
+    """
+    a, b, nearness = distortion
+    # Slope from the lens' center to where the ray is at the distance 1 / nearness. The object
+    # side is turned: the ray starts at minus (main_x, main_y).
+    from_x = slope_x - nearness * main_x
+    from_y = slope_y - nearness * main_y
+    square = from_x * from_x + from_y * from_y
+    factor = 1.0 - a * square + b * square * square
+    return factor * from_x + nearness * main_x, factor * from_y + nearness * main_y
+
+
 @in_parts(lambda out: len(out))
 def render_raw(
     begin,
     end,
     window,
-    lens_to_array,
-    array_to_sensor,
-    focal_length,
+    stop,
+    distortion,
+    with_distortion,
+    with_cos4,
     pixel_mm,
     principal,
     main_radius,
     micro_radius,
-    focal_planes,
     displacement,
     centers_raw,
-    centers_und,
-    lens_types,
+    lenses,
     start,
     items,
     origin,
@@ -253,11 +271,17 @@ def render_raw(
     """Fill `out` with the light on each sensor pixel of `window` (first row, first column).
 
     1 is a pixel that sees white through the whole micro aperture. `samples` (n_sets, n_rays, 4):
-    place in the pixel (0..1, 0..1) and in the used part of the aperture (unit disc).
+    place in the pixel (0..1, 0..1; beyond for a blurred sensor) and in the used part of the
+    aperture (unit disc).
+
+    `stop` is the distance of the stop behind the main lens, `distortion` that in object space, see
+    `distort_slope`. `lenses` (n_lenses, 8), mm from the axis: micro-image center x, y; lens center
+    x, y; distance from the stop; distance to the sensor; how the points of the micro aperture are
+    spread over the plane of the stop, see below; and the main lens' focal length for rays that come
+    to this micro lens.
     """
     n_sets = samples.shape[0]
     n_rays = samples.shape[1]
-    ratio = lens_to_array / array_to_sensor
     for i_row in range(begin, end):
         row = i_row + window[0]
         for i_col in range(out.shape[1]):
@@ -284,16 +308,18 @@ def render_raw(
                     dy = centers_raw[lens, 1] - row
                     if dx * dx + dy * dy > reach_px * reach_px:
                         continue
-                    # Image center and lens center, mm from the principal point.
-                    cx = (centers_und[lens, 0] - principal[0]) * pixel_mm
-                    cy = (centers_und[lens, 1] - principal[1]) * pixel_mm
-                    shrink = ratio / (1.0 + ratio)
-                    lens_x = cx * shrink
-                    lens_y = cy * shrink
-                    # Back through the lens, micro-aperture point r reaches the main lens at
+                    cx = lenses[lens, 0]
+                    cy = lenses[lens, 1]
+                    lens_x = lenses[lens, 2]
+                    lens_y = lenses[lens, 3]
+                    from_stop = lenses[lens, 4]
+                    to_sensor = lenses[lens, 5]
+                    # Back through the lens, micro-aperture point r reaches the stop's plane at
                     # -ratio m + spread r, where m is the offset in the micro image.
-                    spread = 1.0 + ratio / focal_planes[lens_types[lens]]
-                    # Of its points, the main aperture lets through those of this disc.
+                    ratio = from_stop / to_sensor
+                    spread = lenses[lens, 6]
+                    focal_length = lenses[lens, 7]
+                    # Of its points, the stop lets through those of this disc.
                     disc_radius = main_radius / abs(spread)
                     light = 0.0
                     for s in range(n_rays):
@@ -315,11 +341,23 @@ def render_raw(
                         )
                         if weight == 0.0:
                             continue
-                        main_x = shift_x + spread * rx
-                        main_y = shift_y + spread * ry
+                        stop_x = shift_x + spread * rx
+                        stop_y = shift_y + spread * ry
+                        inner_x = (lens_x + rx - stop_x) / from_stop
+                        inner_y = (lens_y + ry - stop_y) / from_stop
+                        main_x = stop_x - stop * inner_x
+                        main_y = stop_y - stop * inner_y
                         # The main lens bends the ray; on the object side x and z both flip.
-                        slope_x = (lens_x + rx - main_x) / lens_to_array + main_x / focal_length
-                        slope_y = (lens_y + ry - main_y) / lens_to_array + main_y / focal_length
+                        slope_x = inner_x + main_x / focal_length
+                        slope_y = inner_y + main_y / focal_length
+                        if with_distortion:
+                            slope_x, slope_y = distort_slope(
+                                main_x, main_y, slope_x, slope_y, distortion
+                            )
+                        if with_cos4:
+                            out_x = (x - lens_x - rx) / to_sensor
+                            out_y = (y - lens_y - ry) / to_sensor
+                            weight /= (1.0 + out_x * out_x + out_y * out_y) ** 2
                         hit, depth, u, v = find_surface(
                             -main_x,
                             -main_y,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lifcal.camera import (
+    ArrayTilt,
     BrownDistortion,
     Distortion,
     Lattice,
@@ -17,8 +19,9 @@ from lifcal.camera import (
     PhysicalParameters,
     PlenopticCamera,
 )
-from lifcal.errors import ConfigError
-from lifcal.simulate.optics import Optics
+from lifcal.errors import ConfigError, InputError
+from lifcal.simulate.imperfections import REAL, Imperfections
+from lifcal.simulate.optics import MicroLenses, Optics
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class CameraDesign:
     distortion : Distortion
     working_range_mm : (float, float)
         Depths that the focal planes cover.
+    imperfections : Imperfections
     """
 
     parameters: PhysicalParameters
@@ -55,29 +59,120 @@ class CameraDesign:
     main_fill: float
     distortion: Distortion
     working_range_mm: tuple[float, float]
+    imperfections: Imperfections = Imperfections()  # noqa: RUF009 (frozen)
 
-    def build(self) -> Optics:
-        """Return the camera with its apertures; the grid's central lens is off the image center."""
+    def build(self, imperfections: Imperfections | None = None, seed: int = 0) -> Optics:
+        """Return the camera with its apertures; the grid's central lens is off the image center.
+
+        Parameters
+        ----------
+        imperfections : Imperfections or None
+            None: those of the design.
+        seed : int
+            Seed of the jitter of the micro lenses.
+        """
+        errors = self.imperfections if imperfections is None else imperfections
         width, height = self.image_size
         lattice = Lattice.regular(
             self.layout,
             self.pitch_px,
             ((width - 1) / 2 + 0.27 * self.pitch_px, (height - 1) / 2 - 0.18 * self.pitch_px),
-            rotation_rad=self.rotation_rad,
+            rotation_rad=self.rotation_rad + math.radians(errors.rotation_deg),
             n_types=len(self.focal_planes_v),
         )
-        grid = MicroLensGrid.from_lattice(lattice, self.image_size)
         planes = np.array(self.focal_planes_v)
         pixel_mm = self.pixel_size_um / 1000.0
-        camera = PlenopticCamera(self.parameters, pixel_mm, grid, self.distortion, "simulation")
-        optics = Optics.matched(camera, planes, main_fill=self.main_fill)
+        camera = PlenopticCamera(
+            self.parameters,
+            pixel_mm,
+            MicroLensGrid.from_lattice(lattice, self.image_size),
+            self.distortion,
+            "simulation",
+        )
+        lenses = None
+        bent = errors.lattice == "ideal" and self.distortion.parameters.any()
+        if bent or not errors.array_is_ideal:
+            camera, lenses = _place_lenses(camera, lattice, errors, np.random.default_rng(seed))
+        optics = Optics.matched(
+            camera, planes, main_fill=self.main_fill, lenses=lenses, imperfections=errors
+        )
         main, micro = optics.apertures.disc_radii_mm(planes)
         grid = replace(
-            grid,
+            camera.grid,
             focal_planes=camera.virtual_depth_from_paper(planes),
             discs=OverlapDiscs(main / pixel_mm, tuple((micro / pixel_mm).tolist())),
         )
         return replace(optics, camera=replace(camera, grid=grid))
+
+
+def _place_lenses(
+    camera: PlenopticCamera,
+    lattice: Lattice,
+    imperfections: Imperfections,
+    rng: np.random.Generator,
+) -> tuple[PlenopticCamera, MicroLenses]:
+    """Put micro lenses on a regular lattice and find where their images are recorded.
+
+    Parameters
+    ----------
+    camera : PlenopticCamera
+        Its distances, distortion and image size count.
+    lattice : Lattice
+        The ideal micro-image centers, as an array without tilt and jitter and a stop in the main
+        lens would give them.
+
+    Returns
+    -------
+    camera : PlenopticCamera
+        The same camera with its tilt and the true recorded centers of all micro images that touch
+        the image.
+    lenses : MicroLenses
+    """
+    c, s, p = camera.principal_point_px, camera.pixel_size_mm, camera.parameters
+    radius = camera.grid.radius_px
+    # Undistorting the image's rim says how far outside the lattice must go on.
+    width, height = camera.image_size
+    x, y = np.linspace(-radius, width + radius, 50), np.linspace(-radius, height + radius, 50)
+    rim = np.concatenate(
+        [np.column_stack([x, np.full(50, at)]) for at in (y[0], y[-1])]
+        + [np.column_stack([np.full(50, at), y]) for at in (x[0], x[-1])]
+    )
+    outside = np.abs(camera.distortion.undistort(rim, c) - rim).max()
+    if not np.isfinite(outside):
+        raise InputError(
+            "the distortion folds back inside the image: some micro images have no place. "
+            "Use smaller coefficients"
+        )
+    # The other imperfections move centers by far less than a pitch, but for the stop.
+    stop = abs(imperfections.stop_mm) * p.array_to_sensor_mm / p.lens_to_array_mm**2
+    indices = lattice.inside(
+        camera.image_size, radius + outside + lattice.pitch_px + stop * max(width, height)
+    )
+    to_lens = p.lens_to_array_mm / (p.lens_to_array_mm + p.array_to_sensor_mm)
+    centers_mm = (lattice.centers(indices) - c) * s * to_lens
+    if imperfections.jitter_px > 0.0:
+        centers_mm = centers_mm + imperfections.jitter_px * s * rng.standard_normal(
+            (len(indices), 2)
+        )
+    lenses = MicroLenses.from_centers(centers_mm, camera, imperfections)
+    recorded = camera.distortion.distort(c + lenses.image_centers_mm / s, c)
+    inside = (recorded >= -0.5 - radius).all(axis=1) & (
+        recorded <= np.array(camera.image_size) - 0.5 + radius
+    ).all(axis=1)
+    grid = replace(
+        camera.grid,
+        centers_raw_px=recorded[inside],
+        lens_types=lattice.types(indices[inside]),
+        lattice=None,
+        indices_qr=None,
+    )
+    tilt = None
+    if imperfections.tilt_x_deg or imperfections.tilt_y_deg:
+        angles = (imperfections.tilt_x_deg, imperfections.tilt_y_deg)
+        tilt = ArrayTilt.from_angles(angles, p.array_to_sensor_mm, s)
+    return replace(camera, grid=grid, tilt=tilt), MicroLenses(
+        lenses.centers_mm[inside], lenses.distances_mm[inside], lenses.image_centers_mm[inside]
+    )
 
 
 def _r5(
@@ -100,7 +195,7 @@ def _r5(
     )
 
 
-CAMERAS: Mapping[str, CameraDesign] = {
+_PERFECT: Mapping[str, CameraDesign] = {
     # Table 1 of the paper, reference calibrations.
     "r5-12.5mm": _r5(
         PhysicalParameters(13.181, 12.209, 0.399, 1006.5, 1041.5),
@@ -180,8 +275,30 @@ CAMERAS: Mapping[str, CameraDesign] = {
 }
 
 
-def build_camera(name: str) -> Optics:
+def _make_real(design: CameraDesign) -> CameraDesign:
+    """Return the design with mild imperfections; its main lens is corrected for its own range."""
+    near, far = design.working_range_mm
+    middle = round(2.0 / (1.0 / near + 1.0 / far))
+    return replace(design, imperfections=replace(REAL, object_distortion_distance_mm=float(middle)))
+
+
+CAMERAS: Mapping[str, CameraDesign] = {
+    **_PERFECT,
+    **{f"{name}-real": _make_real(design) for name, design in _PERFECT.items()},
+}
+
+
+def build_camera(name: str, imperfections: Imperfections | None = None, seed: int = 0) -> Optics:
     """Return a simulated camera by name.
+
+    Parameters
+    ----------
+    name : str
+        One of `CAMERAS`. Those with `-real` at the end have mild imperfections.
+    imperfections : Imperfections or None
+        None: those of the named camera.
+    seed : int
+        Seed of the jitter of the micro lenses.
 
     Raises
     ------
@@ -190,4 +307,4 @@ def build_camera(name: str) -> Optics:
     """
     if name not in CAMERAS:
         raise ConfigError.unknown("camera", name, CAMERAS)
-    return CAMERAS[name].build()
+    return CAMERAS[name].build(imperfections, seed)

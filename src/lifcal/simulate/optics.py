@@ -4,12 +4,70 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from lifcal.arrays import FloatArray, check_array, read_only
 from lifcal.camera import Apertures, PlenopticCamera
 from lifcal.errors import InputError
+from lifcal.simulate.imperfections import Imperfections
+
+
+@dataclass(frozen=True, eq=False)
+class MicroLenses:
+    """Where the micro lenses stand, in the order of the camera's grid.
+
+    Positions across are in mm from the optical axis, along the raw image's axes: the image side is
+    turned so that the raw image is upright.
+
+    Parameters
+    ----------
+    centers_mm : (n_lenses, 2) float64
+    distances_mm : (n_lenses,) float64
+        Distance of each micro lens behind the main lens.
+    image_centers_mm : (n_lenses, 2) float64
+        Where the ray from the middle of the aperture stop through the micro lens' center meets the
+        sensor, before the camera's distortion.
+    """
+
+    centers_mm: FloatArray
+    distances_mm: FloatArray
+    image_centers_mm: FloatArray
+
+    def __post_init__(self) -> None:
+        for name in ("centers_mm", "distances_mm", "image_centers_mm"):
+            object.__setattr__(self, name, read_only(np.asarray(getattr(self, name), np.float64)))
+
+    @classmethod
+    def from_model(cls, camera: PlenopticCamera) -> MicroLenses:
+        """Return the lenses that the camera's micro-image centers imply by the untilted model."""
+        p = camera.parameters
+        centers = (camera.image_centers_und_px - camera.principal_point_px) * camera.pixel_size_mm
+        ratio = p.lens_to_array_mm / p.array_to_sensor_mm
+        distances = np.full(len(centers), p.lens_to_array_mm)
+        return cls(centers * (ratio / (1.0 + ratio)), distances, centers)
+
+    @classmethod
+    def from_centers(
+        cls, centers_mm: FloatArray, camera: PlenopticCamera, imperfections: Imperfections
+    ) -> MicroLenses:
+        """Return lenses at given places of the array, which tilt moves along the axis.
+
+        Parameters
+        ----------
+        centers_mm : (n_lenses, 2) float64
+        camera : PlenopticCamera
+            Its distances count, not its grid.
+        imperfections : Imperfections
+            Their tilt and stop count.
+        """
+        p = camera.parameters
+        tilt = np.radians([imperfections.tilt_x_deg, imperfections.tilt_y_deg])
+        distances = p.lens_to_array_mm + centers_mm @ np.tan(tilt)
+        to_sensor = p.lens_to_array_mm + p.array_to_sensor_mm - imperfections.stop_mm
+        images = centers_mm * (to_sensor / (distances - imperfections.stop_mm))[:, None]
+        return cls(centers_mm, distances, images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,18 +77,25 @@ class Optics:
     Parameters
     ----------
     camera : PlenopticCamera
+        The physical values, with the true micro-image centers as they are recorded.
     main_radius_mm : float
-        Radius of the main lens' aperture.
+        Radius of the main lens' aperture stop.
     micro_radius_mm : float
         Radius of every micro lens' aperture.
     focal_planes_v : (n_types,) float64
         The paper's virtual depth at which each lens type is in focus; negative for Keplerian use.
+        It gives the focal length of each type, for a micro lens on the axis.
+    lenses : MicroLenses or None
+        None: the lenses stand where the camera model puts them, in a plane parallel to the sensor.
+    imperfections : Imperfections
     """
 
     camera: PlenopticCamera
     main_radius_mm: float
     micro_radius_mm: float
     focal_planes_v: FloatArray
+    lenses: MicroLenses | None = None
+    imperfections: Imperfections = Imperfections()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
         planes = check_array(
@@ -52,6 +117,8 @@ class Optics:
         *,
         main_fill: float,
         micro_fill: float = 0.94,
+        lenses: MicroLenses | None = None,
+        imperfections: Imperfections = Imperfections(),  # noqa: B008 (frozen)
     ) -> Optics:
         """Build with f-numbers matched: the main aperture's image fills `main_fill` of the pitch.
 
@@ -61,23 +128,44 @@ class Optics:
             Diameter of the main aperture seen through the middle of a micro lens, in pitches.
         micro_fill : float
             Diameter of a micro aperture, in pitches of the micro lenses.
+        lenses, imperfections
+            As for `Optics`.
         """
         p = camera.parameters
         pitch_mm = camera.grid.pitch_px * camera.pixel_size_mm
-        ratio = p.lens_to_array_mm / p.array_to_sensor_mm
+        ratio = (p.lens_to_array_mm - imperfections.stop_mm) / p.array_to_sensor_mm
         return cls(
             camera,
             main_radius_mm=0.5 * main_fill * pitch_mm * ratio,
             micro_radius_mm=0.5 * micro_fill * pitch_mm * ratio / (1.0 + ratio),
             focal_planes_v=focal_planes_v,
+            lenses=lenses,
+            imperfections=imperfections,
         )
+
+    @cached_property
+    def micro_lenses(self) -> MicroLenses:
+        """Where the micro lenses stand."""
+        return MicroLenses.from_model(self.camera) if self.lenses is None else self.lenses
+
+    @property
+    def main_focal_lengths_mm(self) -> FloatArray:
+        """Focal length of the main lens for rays that come to each micro lens, (n_lenses,)."""
+        lenses = self.micro_lenses
+        square = np.sum((lenses.centers_mm / lenses.distances_mm[:, None]) ** 2, axis=1)
+        curvature = self.imperfections.field_curvature
+        focal: FloatArray = self.camera.parameters.focal_length_mm / (1.0 + curvature * square)
+        return focal
 
     @property
     def apertures(self) -> Apertures:
         """The two stops, for vignetting and the shift of blurred points."""
         p = self.camera.parameters
         return Apertures(
-            self.main_radius_mm, self.micro_radius_mm, p.lens_to_array_mm, p.array_to_sensor_mm
+            self.main_radius_mm,
+            self.micro_radius_mm,
+            p.lens_to_array_mm - self.imperfections.stop_mm,
+            p.array_to_sensor_mm,
         )
 
     @property

@@ -26,6 +26,10 @@ _PREFILTER_PX = 0.5
 """Textures are averaged over this part of a pixel before rays sample them: about the diffraction of
 an f/3 micro lens on a 5 um pixel, and what keeps the sampling noise of a few rays small."""
 
+_BLUR_REACH = 4.5
+"""Standard deviations at which the normal distribution of a blur is cut off: beyond them is less
+than a hundred thousandth of the light."""
+
 MONO = 3
 BAYER_PATTERNS = {
     "rggb": ((0, 1), (1, 2)),
@@ -45,11 +49,12 @@ def _channels_of(bayer: str | None) -> IntArray:
     return np.array(BAYER_PATTERNS[bayer], np.int64)
 
 
-def make_samples(n_rays: int, seed: int) -> Float32Array:
+def make_samples(n_rays: int, seed: int, blur_px: float = 0.0) -> Float32Array:
     """Return sample sets, (1024, n_rays, 4): place in the pixel, place in the unit disc.
 
     Blocks of a scrambled Sobol sequence: with a power of two of rays, each set is evenly spread
-    over pixel and aperture.
+    over pixel and aperture. Places in the pixel are 0 to 1, or, with a blur, distributed as the sum
+    of such a place and a normal variable: what a pixel then sees is blurred exactly.
     """
     from scipy.stats import qmc
 
@@ -59,7 +64,7 @@ def make_samples(n_rays: int, seed: int) -> Float32Array:
     block = 1 << (n_rays - 1).bit_length()
     points = sobol.random(_N_SETS * block).reshape(_N_SETS, block, 4)[:, :n_rays]
     samples = np.empty_like(points, dtype=np.float32)
-    samples[..., :2] = points[..., :2]
+    samples[..., :2] = _blur_places(points[..., :2], blur_px) if blur_px > 0.0 else points[..., :2]
     # Square to disc, keeping areas and neighborhoods (concentric squares to circles).
     a, b = 2.0 * points[..., 2] - 1.0, 2.0 * points[..., 3] - 1.0
     wide = np.abs(a) > np.abs(b)
@@ -70,6 +75,21 @@ def make_samples(n_rays: int, seed: int) -> Float32Array:
     samples[..., 2] = radius * np.cos(angle)
     samples[..., 3] = radius * np.sin(angle)
     return samples
+
+
+def _blur_places(places: FloatArray, sigma: float) -> FloatArray:
+    """Turn uniform variables on [0, 1] into sums of a uniform and a normal one, monotonically."""
+    from scipy.special import ndtr
+
+    at = np.linspace(-_BLUR_REACH * sigma, 1.0 + _BLUR_REACH * sigma, 10_001)
+
+    def integral(x: FloatArray) -> FloatArray:
+        """Return the integral of the normal distribution function up to x standard deviations."""
+        density = np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
+        return np.asarray(x * ndtr(x) + density)
+
+    cumulative = sigma * (integral(at / sigma) - integral((at - 1.0) / sigma))
+    return np.interp(places, cumulative, at)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,10 +282,11 @@ class Renderer:
 
     def __init__(self, optics: Optics, rays_per_pixel: int = 16, bayer: str | None = None) -> None:
         self.optics = optics
-        self.samples = make_samples(rays_per_pixel, seed=0)
+        blur_px = optics.imperfections.blur_px
+        self.samples = make_samples(rays_per_pixel, seed=0, blur_px=blur_px)
         self.channels = _channels_of(bayer)
         camera = optics.camera
-        if not np.isfinite(camera.image_centers_und_px).all():
+        if not np.isfinite(optics.micro_lenses.image_centers_mm).all():
             raise InputError(
                 "the distortion folds back inside the image: some micro images have no place. "
                 "Use smaller coefficients"
@@ -273,6 +294,7 @@ class Renderer:
         main, micro = optics.apertures.disc_radii_mm(optics.focal_planes_v)
         # Light of a lens reaches this far from its micro-image center; distortion may stretch it.
         self._reach_px = 1.1 * (main + float(np.max(micro))) / camera.pixel_size_mm + 1.0
+        self._reach_px += _BLUR_REACH * blur_px
 
     @cached_property
     def _displacement(self) -> Float32Array:
@@ -290,6 +312,68 @@ class Renderer:
                 "Use smaller coefficients"
             )
         return out
+
+    @property
+    def _nearness(self) -> float:
+        """One over the distance that the object-space distortion refers to, 1 / mm."""
+        distance = self.optics.imperfections.object_distortion_distance_mm
+        return 0.0 if distance is None else 1.0 / distance
+
+    @cached_property
+    def _lenses(self) -> FloatArray:
+        """What the kernel takes of the micro lenses, see `_kernels.render_raw`."""
+        optics, lenses = self.optics, self.optics.micro_lenses
+        p = optics.camera.parameters
+        total = p.lens_to_array_mm + p.array_to_sensor_mm
+        to_sensor = np.where(
+            lenses.distances_mm == p.lens_to_array_mm,
+            p.array_to_sensor_mm,
+            total - lenses.distances_mm,
+        )
+        from_stop = lenses.distances_mm - optics.imperfections.stop_mm
+        # The focal length is that of the lens type; where a tilted array comes nearer to the
+        # sensor, another virtual depth is in focus: 1 / v = 1 - distance to sensor / focal length.
+        planes = optics.focal_planes_v[optics.camera.grid.lens_types]
+        planes = planes / (1.0 + (planes - 1.0) * (1.0 - to_sensor / p.array_to_sensor_mm))
+        spread = 1.0 + from_stop / to_sensor / planes
+        return np.column_stack(
+            [
+                lenses.image_centers_mm,
+                lenses.centers_mm,
+                from_stop,
+                to_sensor,
+                spread,
+                optics.main_focal_lengths_mm,
+            ]
+        )
+
+    @cached_property
+    def _bundles(self) -> tuple[FloatArray, float, float]:
+        """The rays of each micro lens in object space, as `SurfacesInCamera.cull` takes them."""
+        optics, lenses = self.optics, self.optics.micro_lenses
+        errors, focal_lengths = optics.imperfections, optics.main_focal_lengths_mm
+        stop, main, micro = errors.stop_mm, optics.main_radius_mm, optics.micro_radius_mm
+        from_stop = lenses.distances_mm - stop
+        inner = lenses.centers_mm / from_stop[:, None]
+        through_stop = 1.0 - stop / focal_lengths
+        slopes = inner * through_stop[:, None]
+        spread = float(
+            np.max(
+                np.abs(through_stop) * micro / from_stop
+                + main * np.abs(1.0 / focal_lengths - through_stop / from_stop)
+            )
+        )
+        steepest = float(np.max(np.hypot(inner[:, 0], inner[:, 1]) + (main + micro) / from_stop))
+        reach_mm = main + abs(stop) * steepest
+        if errors.distorts_in_object_space:
+            a, b = errors.object_distortion_a, errors.object_distortion_b
+            square = np.sum(slopes * slopes, axis=1, keepdims=True)
+            slopes = slopes * (1.0 - a * square + b * square * square)
+            # The largest stretch of a slope, and what a finite distance adds.
+            most = 2.0 * float(square.max())
+            spread *= 1.0 + 3.0 * abs(a) * most + 5.0 * abs(b) * most * most
+            spread += reach_mm * self._nearness
+        return slopes, spread, reach_mm
 
     def render_white(self, seed: int = 0) -> Float32Array:
         """Return the light on the sensor when everything outside is white, (height, width)."""
@@ -326,34 +410,25 @@ class Renderer:
             x >= 0 and y >= 0 and n_x > 0 and n_y > 0 and x + n_x <= width and y + n_y <= height
         ):
             raise InputError(f"window {window} is not inside the image of {width} x {height} px")
-        p = camera.parameters
         surfaces = scene.in_camera(cam_from_world)
-        lens_slopes = (
-            (camera.lens_centers_px - camera.principal_point_px)
-            * camera.pixel_size_mm
-            / p.lens_to_array_mm
-        )
-        spread = optics.micro_radius_mm / p.lens_to_array_mm + optics.main_radius_mm * abs(
-            1.0 / p.focal_length_mm - 1.0 / p.lens_to_array_mm
-        )
-        candidates, n_candidates = surfaces.cull(lens_slopes, spread, optics.main_radius_mm)
+        candidates, n_candidates = surfaces.cull(*self._bundles)
         footprint = _PREFILTER_PX / camera.array.focal_px
         centers_raw, start, items, origin, shape, cell = camera.grid.index.table
+        errors = optics.imperfections
         out = np.empty((n_y, n_x), np.float32)
         _kernels.render_raw(
             np.array([y, x]),
-            p.lens_to_array_mm,
-            p.array_to_sensor_mm,
-            p.focal_length_mm,
+            float(errors.stop_mm),
+            (errors.object_distortion_a, errors.object_distortion_b, self._nearness),
+            errors.distorts_in_object_space,
+            errors.cos4,
             camera.pixel_size_mm,
             camera.principal_point_px,
             optics.main_radius_mm,
             optics.micro_radius_mm,
-            optics.focal_planes_v,
             self._displacement,
             centers_raw,
-            camera.image_centers_und_px,
-            camera.grid.lens_types,
+            self._lenses,
             start,
             items,
             origin,

@@ -1,9 +1,11 @@
 """A simulated recording: frames one at a time, and the folder that holds them with their truth.
 
-raw/0000.png ...           what the sensor records
+raw/0000.png ...           what the sensor records; .jpg if it records JPEG files
 white.png                  the same sensor looking at white
 simulation.json            what made it
 truth/camera.json          the camera, exactly
+truth/best_fit.json        for optics outside the camera model: the model nearest to them
+truth/recording.json       dust, and the exposure of each frame
 truth/grid.json            the micro-image centers, exactly
 truth/poses.txt            TUM format, metres, camera to world
 truth/markers.json         printed markers: corners and distances, mm
@@ -16,30 +18,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial.transform import Rotation
 
 from lifcal import __version__
-from lifcal.arrays import ImageArray
+from lifcal.arrays import Float32Array, ImageArray
 from lifcal.camera import write_camera, write_grid
 from lifcal.errors import DataError, InputError
-from lifcal.files import read_json, write_json
+from lifcal.files import read_json, write_bytes, write_json
 from lifcal.geometry import RigidTransform, Trajectory, write_tum
-from lifcal.imaging.files import write_float_tiff, write_png
+from lifcal.imaging.files import encode_jpeg, write_float_tiff, write_png
 from lifcal.imaging.markers import DICTIONARY
+from lifcal.simulate.best_fit import BestFit, fit_model
 from lifcal.simulate.cameras import CAMERAS, build_camera
+from lifcal.simulate.imperfections import Imperfections
 from lifcal.simulate.optics import Optics
 from lifcal.simulate.paths import build_path, compute_standoff_mm
 from lifcal.simulate.render import PackedScene, PinholeView, Renderer
 from lifcal.simulate.scene import Scene
 from lifcal.simulate.scenes import build_scene
-from lifcal.simulate.sensor import SensorOptions, expose
+from lifcal.simulate.sensor import (
+    JPEG_QUALITY,
+    SensorOptions,
+    compress,
+    draw_dust,
+    expose,
+    shade_by_dust,
+)
 
 _WHITE_RAYS = 64
+_SHUTTER_STEPS = 8
+"""Poses that one exposure is averaged over. At eight steps and some pixels of blur, neighboring
+images of a point overlap."""
+_DUST_STREAM = 2**31
+"""Keeps the random numbers of the dust apart from those of the frames, whose numbers are less."""
+_FIT_VIEWS = 16
+_FIT_POINTS = 100
+_FIT_VIEW_PX = 64
+"""Frames, points of each, and longer side in pixels of the views they are taken from, to fit the
+camera model to: more of them change B by less than 0.02 %."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +79,8 @@ class SimulationOptions:
     bayer : str or None
         Color filter of the sensor; None is a mono sensor.
     sensor : SensorOptions
+    imperfections : Imperfections or None
+        Of optics and recording. None: those of the named camera.
     micro_aperture : float
         Factor on the radius of the micro apertures: small ones make all micro images sharp.
     scene_scale : float or None
@@ -77,6 +101,7 @@ class SimulationOptions:
     micro_aperture: float = 1.0
     scene_scale: float | None = None
     pinhole_scale: float = 0.5
+    imperfections: Imperfections | None = None
 
     def __post_init__(self) -> None:
         if self.frames < 1:
@@ -93,6 +118,12 @@ class SimulationOptions:
             raise InputError(f"rays per pixel is {self.rays_per_pixel}, needs 1 to 65536")
         if not 0.0 < self.pinhole_scale <= 1.0:
             raise InputError(f"pinhole_scale is {self.pinhole_scale}, needs 0 to 1")
+        errors = self.imperfections
+        if errors is not None and errors.compression != "none" and self.sensor.bits != 8:
+            raise InputError(
+                f"bits is {self.sensor.bits}: compressed files hold 8 bits. Use bits 8 or "
+                "compression 'none'"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +150,7 @@ class Simulation:
 
     def __init__(self, options: SimulationOptions) -> None:
         self.options = options
-        optics = build_camera(options.camera)
+        optics = build_camera(options.camera, options.imperfections, options.seed)
         if options.micro_aperture != 1.0:
             optics = optics.stopped_down(options.micro_aperture)
         self.optics: Optics = optics
@@ -133,9 +164,15 @@ class Simulation:
             )
         )
         self._packed = PackedScene(self.scene)
-        # White in the middle of the brightest lens type's micro images counts as 1.
-        illumination = optics.apertures.compute_illumination(0.0, optics.focal_planes_v)
-        self._gain = np.float32(1.0 / float(np.max(illumination)))
+        self._gain = _compute_gain(optics)
+        self._imperfections = errors = optics.imperfections
+        rng = np.random.default_rng([options.seed, _DUST_STREAM])
+        size = optics.camera.image_size
+        self.dust = draw_dust(errors.dust, size, rng)
+        self.white_dust = draw_dust(errors.white_dust, size, rng)
+        # One slow swing about the nominal exposure over the whole sequence.
+        phase = 2.0 * np.pi * np.arange(options.frames) / options.frames
+        self.exposures = 1.0 + errors.exposure_drift * np.sin(phase)
 
     def warm_up(self) -> None:
         """Compile or load the kernels, on a few pixels."""
@@ -145,20 +182,75 @@ class Simulation:
 
     def render_white(self) -> ImageArray:
         """Return the white image."""
-        renderer = Renderer(self.optics, _WHITE_RAYS)
-        light = renderer.render_white(self._seed_of(-1)) * self._gain
-        return expose(light, self.options.sensor, self._noise_of(-1))
+        optics = replace(
+            self.optics,
+            main_radius_mm=self.optics.main_radius_mm * self._imperfections.white_aperture,
+        )
+        light = Renderer(optics, _WHITE_RAYS).render_white(self._seed_of(-1))
+        light = shade_by_dust(light * _compute_gain(optics), self.dust + self.white_dust)
+        return self._record(light, -1)
 
     def render_frame(self, index: int) -> SimulatedFrame:
         """Return frame `index` with its truth."""
         pose = self.trajectory.world_from_cam[index]
-        cam_from_world = pose.inverse()
-        light = self._renderer.render_raw(self._packed, cam_from_world, self._seed_of(index))
-        raw = expose(light * self._gain, self.options.sensor, self._noise_of(index))
+        light = self._render_light(index) * self._gain
+        light = shade_by_dust(light * np.float32(self.exposures[index]), self.dust)
+        raw = self._record(light, index)
         view = self._renderer.render_pinhole(
-            self._packed, cam_from_world, self.options.pinhole_scale
+            self._packed, pose.inverse(), self.options.pinhole_scale
         )
         return SimulatedFrame(raw, view, pose)
+
+    def _render_light(self, index: int) -> Float32Array:
+        """Return the light of a frame, averaged over the poses while the shutter is open."""
+        open_for, seed = self._imperfections.motion_blur, self._seed_of(index)
+        if open_for == 0.0 or self.options.frames == 1:
+            pose = self.trajectory.world_from_cam[index]
+            return self._renderer.render_raw(self._packed, pose.inverse(), seed)
+        times = index + open_for * ((np.arange(_SHUTTER_STEPS) + 0.5) / _SHUTTER_STEPS - 0.5)
+        rays = max(1, round(self.options.rays_per_pixel / _SHUTTER_STEPS))
+        renderer = Renderer(self.optics, rays, self.options.bayer)
+        light = [
+            renderer.render_raw(self._packed, self.pose_at(time).inverse(), (seed + step) % 2**64)
+            for step, time in enumerate(times)
+        ]
+        return np.asarray(np.mean(light, axis=0), np.float32)
+
+    def pose_at(self, time: float) -> RigidTransform:
+        """Return `world_from_cam` at a time counted in frames, between or beyond two frames."""
+        poses = self.trajectory.world_from_cam
+        first = min(max(math.floor(time), 0), len(poses) - 2)
+        a, b, part = poses[first], poses[first + 1], time - first
+        turn = Rotation.from_matrix(a.rotation.T @ b.rotation).as_rotvec()
+        shift = b.translation_mm - a.translation_mm
+        return RigidTransform(
+            a.rotation @ Rotation.from_rotvec(part * turn).as_matrix(),
+            a.translation_mm + part * shift,
+        )
+
+    def _record(self, light: Float32Array, index: int) -> ImageArray:
+        errors = self._imperfections
+        raw = expose(light, self.options.sensor, self._noise_of(index), gamma=errors.gamma)
+        if errors.compression == "none":
+            return raw
+        return compress(raw.astype(np.uint8), errors.compression)
+
+    def fit_best_model(self) -> BestFit:
+        """Fit the camera model to exact chief rays of points that the frames see."""
+        rng = np.random.default_rng(self.options.seed)
+        frames = np.unique(np.linspace(0, self.options.frames - 1, _FIT_VIEWS).astype(int))
+        scale = _FIT_VIEW_PX / max(self.optics.camera.image_size)
+        views = []
+        for index in frames:
+            pose = self.trajectory.world_from_cam[index]
+            view = self._renderer.render_pinhole(self._packed, pose.inverse(), scale)
+            rows, cols = np.nonzero(np.isfinite(view.depth_mm))
+            chosen = rng.permutation(len(rows))[:_FIT_POINTS]
+            depth = view.depth_mm[rows[chosen], cols[chosen]].astype(np.float64)
+            places = np.column_stack([cols[chosen], rows[chosen]])
+            xy = (places - view.principal_point_px) * (depth / view.focal_px)[:, None]
+            views.append(np.column_stack([xy, depth]))
+        return fit_model(self.optics, views)
 
     def _seed_of(self, index: int) -> int:
         state = np.random.SeedSequence([self.options.seed, index + 1]).generate_state(1, np.uint64)
@@ -166,6 +258,12 @@ class Simulation:
 
     def _noise_of(self, index: int) -> np.random.Generator:
         return np.random.default_rng([self.options.seed, index + 1, 1])
+
+
+def _compute_gain(optics: Optics) -> np.float32:
+    """Return the factor that makes white in the middle of the brightest lens type's images 1."""
+    illumination = optics.apertures.compute_illumination(0.0, optics.focal_planes_v)
+    return np.float32(1.0 / float(np.max(illumination)))
 
 
 def _choose_scale(scene: Scene, optics: Optics, options: SimulationOptions) -> float:
@@ -182,11 +280,14 @@ def _choose_scale(scene: Scene, optics: Optics, options: SimulationOptions) -> f
 
 def describe(options: SimulationOptions) -> dict[str, Any]:
     """Return what identifies a simulation: another value of any of these gives other files."""
+    content = asdict(options)
+    if options.imperfections is None and options.camera in CAMERAS:
+        content["imperfections"] = asdict(CAMERAS[options.camera].imperfections)
     return {
         "format": "lifcal-simulation",
-        "format_version": "1.0",
+        "format_version": "1.1",
         "lifcal_version": __version__,
-        **asdict(options),
+        **content,
     }
 
 
@@ -229,11 +330,33 @@ def write_sequence(
     write_grid(truth / "grid.json", simulation.optics.camera.grid)
     write_tum(truth / "poses.txt", simulation.trajectory)
     write_json(truth / "markers.json", _markers(simulation.scene))
+    write_json(
+        truth / "recording.json",
+        {
+            "exposures": simulation.exposures.tolist(),
+            "dust": [asdict(speck) for speck in simulation.dust],
+            "white_dust": [asdict(speck) for speck in simulation.white_dust],
+        },
+    )
+    best_fit = truth / "best_fit.json"
+    if not simulation.optics.imperfections.is_inside_the_model and not _is_there(best_fit):
+        fit = simulation.fit_best_model()
+        write_camera(
+            best_fit,
+            fit.camera,
+            {
+                "best_fit": {
+                    "rms_px": fit.rms_px,
+                    "worst_px": fit.worst_px,
+                    "observations": fit.n_observations,
+                }
+            },
+        )
     if not _is_there(folder / "white.png"):
         write_png(folder / "white.png", simulation.render_white())
     for index in range(options.frames):
         name = f"{index:04d}"
-        raw_path = folder / "raw" / f"{name}.png"
+        raw_path = folder / "raw" / f"{name}{simulation.optics.imperfections.suffix}"
         view_path = truth / "pinhole" / f"{name}.png"
         depth_path = truth / "depth" / f"{name}.tiff"
         frame = None
@@ -243,9 +366,20 @@ def write_sequence(
                 write_json(truth / "pinhole.json", _pinhole(frame.view))
             write_png(view_path, to_8_bit(frame.view.color))
             write_float_tiff(depth_path, frame.view.depth_mm)
-            write_png(raw_path, frame.raw)
+            write_raw(raw_path, frame.raw)
         if on_frame is not None:
             on_frame(index, frame)
+
+
+def write_raw(path: Path, raw: ImageArray) -> None:
+    """Write a raw image as PNG, or as JPEG where the name ends so.
+
+    An image that went through a JPEG file once is the same after the second time but for rounding.
+    """
+    if path.suffix == ".jpg":
+        write_bytes(path, encode_jpeg(raw.astype(np.uint8), JPEG_QUALITY))
+    else:
+        write_png(path, raw)
 
 
 def _is_there(path: Path) -> bool:

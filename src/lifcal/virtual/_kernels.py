@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 
 from lifcal.camera._kernels import cell_range, row_items
+from lifcal.geometry._kernels import pixels_within
 from lifcal.threads import in_parts
 
 BINS_PER_PX = 8
@@ -30,15 +31,29 @@ MOST_LENSES = 240
 """That see a point: at u = 16 and a margin beyond."""
 ONE, TWO = np.uint32(1), np.uint32(2)
 """Indices without a sign need no check for negative ones."""
+NEAREST_PX = 1e-3
+"""A virtual point closer to a center than this counts as this far away: moves are divided by it."""
+MOST_RHO = 1000.0
+"""Largest |rho| that is looked at. In a camera |u| is about 1 or more, so |rho| about 1 or less. At
+this limit `NEAREST_PX` is one pixel of the raw image, which the tables by distance reach."""
 LEAST_NOISE = 1e-6
 """Variance, for an image of 0 to 1: a quarter of an 8-bit step. Even a flat image has rounding."""
 
 
 @njit(cache=True, inline="always")
+def is_usable(rho):
+    """Tell whether the tables can be asked for a rho: not for zero, NaN and far-away numbers."""
+    return 0.0 < abs(rho) <= MOST_RHO
+
+
+@njit(cache=True, inline="always")
 def focus_terms(lenses, lens_type, rho):
-    """Return the weight of a lens type at a depth, and its row in the table of moves."""
+    """Return the weight of a lens type at a usable rho, and its row in the table of moves.
+
+    A focal plane that is not known (NaN), or at zero or infinity, gives weight 1 and no move.
+    """
     focal = lenses[4][lens_type]
-    if focal != focal:
+    if not 0.0 < abs(focal) < math.inf:
         return 1.0, -FIRST_BEND * BENDS_PER_UNIT
     defocus = focal - rho
     blur = defocus * lenses[5] / FOCUS_BLUR_PX
@@ -112,6 +127,9 @@ def sweep(begin, end, image, table, lenses, rhos, order, step, half, cost):
     for job in range(begin, end):
         level = order[job]
         rho = rhos[level]
+        if not is_usable(rho):
+            cost[:, :, level] = np.float32(math.nan)
+            continue
         size = abs(rho)
         side = math.copysign(1.0, rho)
         reach = radius / size
@@ -131,17 +149,15 @@ def sweep(begin, end, image, table, lenses, rhos, order, step, half, cost):
             kind = types[lens]
             cx = centers[lens, 0]
             cy = centers[lens, 1]
-            first = max(math.ceil((cy - reach + 0.5) / step - 0.5), 0)
-            last = min(math.floor((cy + reach + 0.5) / step - 0.5), rows - 1)
+            first, last = pixels_within((cy + 0.5) / step - 0.5, reach / step, rows)
             x0 = np.float32(cx)
             y0 = np.float32(cy)
-            for row in range(first, last + 1):
+            for row in range(first, last):
                 dy = np.float32((row + 0.5) * step - 0.5 - cy)
                 chord = math.sqrt(max(reach * reach - dy * dy, 0.0))
-                left = max(math.ceil((cx - chord + 0.5) / step - 0.5), 0)
-                right = min(math.floor((cx + chord + 0.5) / step - 0.5), cols - 1)
+                left, right = pixels_within((cx + 0.5) / step - 0.5, chord / step, cols)
                 dx = np.float32((left + 0.5) * step - 0.5 - cx)
-                for col in range(left, right + 1):
+                for col in range(left, right):
                     bin_at = np.uint32(scale * math.sqrt(dx * dx + dy * dy))
                     x = x0 + dx * factors[kind, bin_at]
                     y = y0 + dy * factors[kind, bin_at]
@@ -393,7 +409,7 @@ def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
             for k in range(SUMS):
                 sums[k, row, col] = 0.0
             r = rho[row, col]
-            if not abs(r) > 0.0:
+            if not is_usable(r):
                 continue
             side = math.copysign(1.0, r)
             size = abs(r)
@@ -401,7 +417,7 @@ def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
             for kind in range(n_types):
                 focus[kind], bend[kind] = focus_terms(lenses, kind, r)
                 focal = lenses[4][kind]
-                less[kind] = BENDS_PER_UNIT / abs(focal) if focal == focal else 0.0
+                less[kind] = BENDS_PER_UNIT / abs(focal) if abs(focal) > 0.0 else 0.0
             for part in range(parts * parts):
                 x = (col + (part % parts + 0.5) / parts) * step - 0.5
                 y = (row + (part // parts + 0.5) / parts) * step - 0.5
@@ -426,7 +442,7 @@ def measure(begin, end, spline, table, lenses, rho, step, parts, sums):
                         if d2 > reach * reach or n == MOST_LENSES:
                             continue
                         kind = types[lens]
-                        away = max(math.sqrt(d2), 1e-3)
+                        away = max(math.sqrt(d2), NEAREST_PX)
                         inverse = side / away
                         at = away * size * BINS_PER_PX
                         b = int(at)
@@ -681,12 +697,16 @@ def blend_planes(begin, end, planes, counts, around, here, limits, fused):
 def find_places(table, lenses, size, x, y, rho, places, counts):
     """Find where lenses show the virtual point (x, y) at `rho`; return how many do.
 
+    None does for a rho that is not usable.
+
     `places` gets the place in the image and the factor from (x, y) - C to it, `counts` the weight
     by focus and noise.
     """
     centers, start, items, origin, shape, cell = table
     types, radius, weights, moves = lenses[0], lenses[1], lenses[2], lenses[3]
     height, width = size
+    if not is_usable(rho):
+        return 0
     side = math.copysign(1.0, rho)
     reach = radius / abs(rho)
     n = 0
@@ -703,7 +723,7 @@ def find_places(table, lenses, size, x, y, rho, places, counts):
                 continue
             kind = types[lens]
             focus, bend = focus_terms(lenses, kind, rho)
-            away = max(math.sqrt(d2), 1e-3)
+            away = max(math.sqrt(d2), NEAREST_PX)
             b = int(away * abs(rho) * BINS_PER_PX)
             factor = rho + side * find_move(moves, kind, bend, b) / away
             px = centers[lens, 0] + dx * factor
@@ -849,8 +869,6 @@ def synthesise(begin, end, image, table, lenses, rho, step, out, light):
             out[row, col] = 0.0
             light[row, col] = 0.0
             r = rho[row, col]
-            if not abs(r) > 0.0:
-                continue
             n = find_places(table, lenses, image.shape, x, y, r, places, counts)
             total = np.float32(0.0)
             value = np.float32(0.0)
@@ -901,7 +919,7 @@ def sharpen(begin, end, image, rho, light, filters, out):
             size = abs(rho[row, col])
             if not size > 0.0:
                 continue
-            at = min(max(int((math.log(size) - first) / log_step + 0.5), 0), last)
+            at = int(min(max((math.log(size) - first) / log_step + 0.5, 0.0), float(last)))
             d = spacings[at]
             e = 2 * d
             f = 3 * d
@@ -958,7 +976,7 @@ def add_detail(begin, end, image, table, lenses, rho, step, mean, share, out):
         counts = np.empty(MOST_LENSES, np.float32)
         for col in range(cols):
             r = rho[row, col]
-            if not (share[row, col] > 0.0 and abs(r) > 0.0):
+            if not share[row, col] > 0.0:
                 continue
             x = (col + 0.5) * step - 0.5
             n = find_places(table, lenses, image.shape, x, y, r, places, counts)
@@ -1012,7 +1030,7 @@ def type_sharpness(begin, end, spline, table, lenses, rho, step, noise, energy):
                 energy[row, col, kind] = 0.0
                 counts[kind] = 0.0
             r = rho[row, col]
-            if math.isfinite(r) and abs(r) > 0.0:
+            if is_usable(r):
                 reach = radius / abs(r)
                 i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
                 j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])

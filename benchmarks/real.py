@@ -1,0 +1,161 @@
+"""Calibrations of cameras that do not agree with the model by construction.
+
+Bent centers: the micro lenses form a regular lattice, and the lens' distortion bends the recorded
+centers. `-real` cameras: tilt, jitter, object-space distortion, cos^4, exposure drift; errors are
+then against the best fit of the camera model to exact chief rays. Every recording has a seed that
+was not used for development. Set LIFCAL_BENCHMARK_DATA to a folder that keeps recordings and
+calibrations: a run that was stopped goes on there. LIFCAL_BENCHMARK_RUNS limits the number of runs
+of each camera.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.calibrate import Case, calibrate_recording
+from benchmarks.figures import Figure
+from lifcal.arrays import FloatArray
+from lifcal.camera import PlenopticCamera, read_camera
+from lifcal.evaluate import Evaluation, evaluate_calibration
+from lifcal.simulate import Simulation, SimulationOptions, write_sequence
+
+FIRST_SEED = 201
+RUNS = {"r5": 5, "mini": 20}
+FRAMES = {"r5": 36, "mini": 16}
+_SCENES = ("desk", "room")
+_NAMES = ("f_L", "b_L0", "B", "c_x", "c_y")
+BENT = ("r5-12.5mm", "r5-16mm", "mini")
+REAL = ("r5-12.5mm-real", "r5-16mm-real", "mini-real")
+_LIMITS = {
+    # f_L and b_L0 in %, B in %, c in px, of the large cameras
+    "bent": (0.03, 0.4, 0.7),
+    "real": (0.05, 0.5, 1.2),
+}
+_SMALL = 10.0
+"""A camera of 640 x 480 pixels is known ten times worse than one of 2048 x 2048."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came of a recording."""
+
+    case: Case
+    evaluation: Evaluation
+    summary: dict[str, Any]
+    depth_bias_percent: FloatArray
+    """Of metric depth at places from the middle to the corner of the image, at two depths."""
+
+    def error(self, name: str) -> float:
+        """Return the error of a parameter, in per cent or px."""
+        row = next(row for row in self.evaluation.parameters if row.name == name)
+        return abs(row.error if row.percent is None else row.percent)
+
+    def pulls(self) -> list[float]:
+        """Return the errors in sigmas."""
+        return [
+            row.error_sigmas
+            for row in self.evaluation.parameters
+            if row.name in _NAMES and row.error_sigmas is not None
+        ]
+
+
+def run() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as scratch:
+        data = Path(os.environ.get("LIFCAL_BENCHMARK_DATA", scratch))
+        figures = []
+        for kind, cameras in (("bent", BENT), ("real", REAL)):
+            outcomes = [[run_case(case, data) for case in list_cases(camera)] for camera in cameras]
+            for camera, found in zip(cameras, outcomes, strict=True):
+                figures += accuracy(found, f"{camera}, worst of {len(found)}", kind)
+            figures += honesty([o for found in outcomes for o in found], kind)
+        return figures
+
+
+def list_cases(camera: str) -> list[Case]:
+    """Return the recordings of a camera: desks and rooms in turn."""
+    size = camera.partition("-")[0]
+    runs = min(RUNS[size], int(os.environ.get("LIFCAL_BENCHMARK_RUNS", RUNS[size])))
+    return [
+        Case(camera, _SCENES[i % 2] if size != "mini" else "desk", FIRST_SEED + i, "markers")
+        for i in range(runs)
+    ]
+
+
+def run_case(case: Case, data: Path) -> Outcome:
+    """Render what is not there, calibrate what is not done, and compare."""
+    recording = data / case.recording
+    options = SimulationOptions(
+        camera=case.camera,
+        scene=case.scene,
+        frames=FRAMES[case.camera.partition("-")[0]],
+        seed=case.seed,
+    )
+    simulation = Simulation(options)
+    write_sequence(recording, simulation)
+    out = data / f"{case.name}-calibration"
+    if not (out / "report.html").exists():
+        calibrate_recording(case, recording, out, simulation.optics.camera)
+    truth = recording / "truth"
+    best = truth / "best_fit.json"
+    true = read_camera(best if best.is_file() else truth / "camera.json")
+    evaluation = evaluate_calibration(out, recording)
+    summary = json.loads((out / "summary.json").read_text())
+    return Outcome(
+        case, evaluation, summary, compare_depths(read_camera(out / "camera.json"), true, summary)
+    )
+
+
+def compare_depths(
+    camera: PlenopticCamera, true: PlenopticCamera, summary: dict[str, Any]
+) -> FloatArray:
+    """Return by how many per cent depth is off from the middle to the corner, near and far."""
+    width, height = true.image_size
+    depths = [entry["z_near"] for entry in summary["residuals"]["by_lens_type_and_depth"]]
+    depths += [entry["z_far"] for entry in summary["residuals"]["by_lens_type_and_depth"]]
+    known = [depth for depth in depths if depth is not None]
+    bias = []
+    for depth in np.quantile(known, [0.25, 0.75]).tolist():
+        for way in np.linspace(0.0, 0.95, 5):
+            for corner in ((0, 0), (width, 0), (0, height), (width, height)):
+                place = true.principal_point_px
+                place = place + way * (np.array(corner) - place)
+                u = true.virtual_depth_from_depth(depth, place)
+                bias.append(float(camera.depth_from_virtual_depth(u, place)) / depth - 1.0)
+    return 100.0 * np.array(bias)
+
+
+def accuracy(outcomes: list[Outcome], name: str, kind: str) -> list[Figure]:
+    """Return the worst errors over the recordings of a camera."""
+    slack = _SMALL if outcomes[0].case.camera.startswith("mini") else 1.0
+    worst = {key: max(outcome.error(key) for outcome in outcomes) for key in _NAMES}
+    length, array, center = (slack * limit for limit in _LIMITS[kind])
+    bias = max(float(np.abs(outcome.depth_bias_percent).max()) for outcome in outcomes)
+    missing = sum(o.summary["n_frames"] - o.summary["n_registered"] for o in outcomes)
+    return [
+        Figure(f"{name}: f_L", worst["f_L"], "%", "lower", length),
+        Figure(f"{name}: b_L0", worst["b_L0"], "%", "lower", length),
+        Figure(f"{name}: B", worst["B"], "%", "lower", array),
+        Figure(f"{name}: c", max(worst["c_x"], worst["c_y"]), "px", "lower", center),
+        Figure(f"{name}: depth, middle to corner", bias, "%", "lower", 0.3 * slack),
+        Figure(f"{name}: frames not registered", missing, "", "lower", 0),
+    ]
+
+
+def honesty(outcomes: list[Outcome], kind: str) -> list[Figure]:
+    """Return whether all errors of all recordings are what the sigmas say."""
+    pulls = np.abs([pull for outcome in outcomes for pull in outcome.pulls()])
+    inside = float(np.mean(pulls < 2.2))
+    square = float(np.mean(pulls**2))
+    return [
+        Figure(f"{kind}: errors within 2.2 sigma", inside, "", "higher", 0.95),
+        Figure(f"{kind}: largest error in sigmas", float(pulls.max()), "", "lower", 4.0),
+        Figure(f"{kind}: mean square of errors in sigmas", square, "", "lower", 1.5),
+        Figure(f"{kind}: mean square of errors in sigmas", square, "", "higher", 0.6),
+    ]
