@@ -5,21 +5,29 @@ import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import lifcal
-from lifcal.bundle import read_observations
+from lifcal.bundle import SolverOptions, read_observations, solve
 from lifcal.camera import read_camera
 from lifcal.cli.app import app
-from lifcal.errors import ConfigError, DataError, EstimationError, InputError
+from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.export import read_calibration
 from lifcal.geometry import Trajectory, read_tum, write_tum
 from lifcal.imaging.frames import open_frames
 from lifcal.imaging.markers import draw_marker
-from lifcal.pipeline.calibration import FILES, CalibrateOptions, _Bench, _key, calibrate_frames
+from lifcal.pipeline.calibration import (
+    FILES,
+    CalibrateOptions,
+    _Bench,
+    _key,
+    calibrate_frames,
+    camera_priors,
+)
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.scale import PickedDistance, ScaleOptions
 from lifcal.pipeline.tracking import _read as read_cache
@@ -431,13 +439,33 @@ def test_what_cannot_be_done_is_said(recording, tracked, capsys):
     assert not any((tracked / name).exists() for name in FILES)
 
 
-def test_another_nominal_focal_length_is_noticed(found):
-    wrong = SimpleNamespace(
-        options=CalibrateOptions(17.6, focal_length_mm=30.0), grid=found.camera.grid, notes=[]
+def test_priors_are_those_of_any_camera(found):
+    priors = camera_priors((2048, 1536), "brown")
+    assert (priors["c_x"].value, priors["c_y"].value) == (1023.5, 767.5)
+    assert priors["c_x"].sigma == priors["c_y"].sigma == pytest.approx(0.02 * 2048)
+    # 0.2 % of half the width at its edge
+    assert 3.0 * priors["p0"].sigma * 1024.0**2 == pytest.approx(0.002 * 1024.0)
+    assert set(camera_priors((640, 480), "none")) == {"c_x", "c_y"}
+    used = found.adjustment.problem.priors
+    assert {"c_x", "c_y", "p0", "p1"} <= set(used)
+
+
+def test_priors_are_weaker_than_good_data(found):
+    """Without them the result moves by far less than its sigmas."""
+    adjustment = found.adjustment
+    problem = adjustment.problem
+    general = camera_priors(adjustment.camera.image_size, "brown")
+    others = {name: prior for name, prior in problem.priors.items() if name not in general}
+    state, _ = solve(
+        replace(problem, priors=others, start=adjustment.state),
+        SolverOptions(loss="cauchy", noise=adjustment.summary.noise),
     )
-    with pytest.raises(EstimationError, match=r"far from the nominal 30 mm.*pixel size \(17.6 um"):
-        _Bench._check(wrong, found.adjustment)
-    assert wrong.notes == []
+    sigmas = adjustment.covariance.sigmas()
+    for name, before, after in zip(
+        problem.names, adjustment.state.as_vector(), state.as_vector(), strict=True
+    ):
+        if sigmas.get(name, 0.0) > 0.0:
+            assert abs(after - before) < 0.35 * sigmas[name], name
 
 
 def test_micro_lenses_that_cannot_be_are_noticed(found):
@@ -446,9 +474,7 @@ def test_micro_lenses_that_cannot_be_are_noticed(found):
     assert len(wrong.notes) == 1
     assert "f-number would be 0.6" in wrong.notes[0]
     assert "pixel size (50 um) right" in wrong.notes[0]
-    right = SimpleNamespace(
-        options=CalibrateOptions(17.6, focal_length_mm=16.0), grid=found.camera.grid, notes=[]
-    )
+    right = SimpleNamespace(options=CalibrateOptions(17.6), grid=found.camera.grid, notes=[])
     _Bench._check(right, found.adjustment)
     assert right.notes == []
 

@@ -220,9 +220,31 @@ def test_verdict_by_sigma(statistics, name, relative, scale, level):
 
 
 def test_the_verdict_asks_what_images_cannot_tell(statistics):
-    question = "Does the lens say"
-    assert question in judge(change(statistics, pixel_size_checked=False))["text"]
-    assert question not in judge(change(statistics, pixel_size_checked=True))["text"]
+    question = "Is that the focal length engraved on your lens?"
+    value = statistics["parameters"]["f_L"]["value"]
+    for nominal in (None, value):
+        text = judge(change(statistics, nominal_focal_length_mm=nominal))["text"]
+        assert f"f_L came out as {value:.3g} mm. {question}" in text
+        assert "check --pixel-size-um" in text
+    held = change(statistics)
+    held["parameters"]["f_L"]["sigma"] = 0.0
+    assert question not in judge(held)["text"]
+
+
+@pytest.mark.parametrize(("factor", "level"), [(1.09, "good"), (1.12, "caution"), (0.6, "caution")])
+def test_a_nominal_focal_length_that_does_not_fit_is_a_caution(statistics, factor, level):
+    nominal = statistics["parameters"]["f_L"]["value"] / factor
+    found = judge(change(statistics, nominal_focal_length_mm=nominal))
+    assert found["level"] == level
+    if level == "caution":
+        assert f"and {nominal:g} mm was given" in found["text"]
+
+
+def test_two_minima_are_poor(statistics):
+    said = "two cameras fit the images alike: F = 900 px (alpha 1) and F = 950 px (alpha 2). More"
+    found = judge(change(statistics, weak=[said]))
+    assert found["level"] == "poor"
+    assert said in found["reasons"]
 
 
 def test_frames_that_could_not_be_used_are_not_called_unregistered(adjustment):

@@ -217,7 +217,7 @@ def test_a_start_from_near_views_needs_depth(monkeypatch, tmp_path, with_depth):
             return {}
 
     pycolmap.Database.open(tmp_path / "database.db").close()
-    assert colmap._map(Nothing, tmp_path, SfmOptions(), None, with_depth) is None
+    assert colmap._map(Nothing, tmp_path, SfmOptions(), with_depth, hold=False) is None
     assert tried == [16.0, 6.0, 2.0, *([0.7] if with_depth else [])]
 
 

@@ -31,6 +31,7 @@ from lifcal.bundle.degeneracy import (
 )
 from lifcal.bundle.focus import FocusTerm
 from lifcal.bundle.linear import Layout, count_parameters
+from lifcal.bundle.minima import OtherMinimum, describe_other_minimum, find_other_minimum
 from lifcal.bundle.observations import Observations
 from lifcal.bundle.problem import LENGTHS, BundleState, Prior, Problem
 from lifcal.bundle.scale import CameraPositions, Distances, compute_spans, find_ids
@@ -265,6 +266,14 @@ def adjust(
         residuals = stage.layout.compute_residuals(stage.state)
         inflation = _inflation(stage, options, residuals)
         covariance = _covariance(stage, options, inflation)
+        other = run.look_elsewhere(stage, covariance, inflation)
+        if other is not None and not other.comparable and other.excess < 0.0:
+            stage = run.settle(
+                "from another start", replace(stage.problem, start=other.state), stage.noise
+            )
+            residuals = stage.layout.compute_residuals(stage.state)
+            inflation = _inflation(stage, options, residuals)
+            covariance = _covariance(stage, options, inflation)
     except EstimationError as error:
         reasons = describe_geometry(problem.start, observations)
         if reasons:
@@ -279,6 +288,8 @@ def adjust(
             f"{100.0 * rejected:.0f} % of the observations do not fit and are rejected: are points "
             "matched wrongly, or is this more than one camera, or one that was refocused?"
         )
+    if other is not None and other.comparable:
+        reasons.append(describe_other_minimum(stage.state, other))
     _check_worth(covariance, stage.state, reasons)
     weak = list(reasons)
     weak += describe_misfit(stage.layout, stage.state, stage.noise)
@@ -754,6 +765,16 @@ class _Run:
                 self.notes.append("noise and outliers still changed when the adjustment stopped")
         loss = SolverOptions(loss=self.options.loss, noise=noise).make_loss()
         return _Stage(state, problem, layout, noise, layout.compute_cost(state, loss))
+
+    def look_elsewhere(
+        self, stage: _Stage, covariance: Covariance, inflation: float
+    ) -> OtherMinimum | None:
+        """Return another minimum, if the observations leave one."""
+        options = SolverOptions(
+            loss=self.options.loss, noise=stage.noise, max_iterations=self.options.max_iterations
+        )
+        sigma = covariance.sigmas()["F"]
+        return find_other_minimum(stage.problem, stage.state, options, sigma, inflation)
 
     def find_wrong(self, problem: Problem, active: BoolArray) -> BoolArray:
         """Tell which observations are of views or points that do not fit at all, and note these."""

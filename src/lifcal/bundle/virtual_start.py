@@ -119,6 +119,8 @@ def adjust_virtual(tracks: VirtualTracks, start: BundleState) -> VirtualStart:
         If too few places have a virtual depth, or the places do not determine the poses.
     """
     tracks = tracks.select(_is_ahead(tracks, start))
+    views = np.bincount(tracks.point_indices, minlength=len(start.points_world_mm))
+    tracks = tracks.select(views[tracks.point_indices] >= 2)
     if tracks.known.sum() < _FEWEST:
         raise EstimationError(
             f"only {int(tracks.known.sum())} tracked points have a virtual depth (need {_FEWEST})",

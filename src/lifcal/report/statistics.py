@@ -39,6 +39,7 @@ _DEGENERATE = (
     "all points are at one depth",
     "no rigid scene fits the views",
     "one camera does not fit all views",
+    "two cameras fit the images alike",
 )
 """How the sentences of a degenerate geometry, and of more than one camera, begin."""
 
@@ -166,6 +167,7 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     - the solver did not converge;
     - the geometry is degenerate: the camera turned on the spot, or all points are at one depth;
     - views are of more than one camera, or of one that was refocused in between;
+    - the adjustment has two minima that the images do not tell apart;
     - known f_L and B do not fit the images, or B does not fit the micro lenses;
     - known distances or positions disagree beyond their sigmas;
     - sigma of F is above 1 %, or (with a scale) sigma of B above 5 %;

@@ -27,9 +27,9 @@ from lifcal.sfm.depth_check import agree_with_depth
 from lifcal.sfm.retrieval import find_similar_pairs
 from lifcal.sfm.rigidity import (
     FOCAL_RANGE,
-    RESTS_PX,
     PairMatches,
     RigidityScan,
+    find_backdrop,
     find_rest,
     find_strangers,
     scan_focal_length,
@@ -62,7 +62,10 @@ _FARTHEST = 0.7
 """How far from the most likely log F the others are then, at most: a factor of two."""
 _SAME_FOCAL = 0.1
 """Values of F nearer to each other than this give the same poses (in log F)."""
-_MANY_STRANGERS = 0.03
+_MOST_BACKDROP = 0.15
+"""Part of the image that may rest while the scene moves (a real turntable with a strip of backdrop:
+0.04; figures on a turntable before books and a wall, 0.27, are two scenes)."""
+_MANY_STRANGERS = 0.02
 """Share of matches that do not follow the motion of most from which on it is said."""
 _SIGMA_SHARE = 0.01
 """Sigma of a virtual depth as a share of it where none is given; its size is estimated anyway."""
@@ -346,11 +349,16 @@ def _plan(
         except EstimationError:  # too few depths: the images must do
             return _Plan((None,), ())
         strange = find_strangers(pairs, scan, size)
+        backdrop, resting = find_backdrop(pairs, strange, size)
+        _check_backdrop(backdrop)
+        strange = [odd | still for odd, still in zip(strange, resting, strict=True)]
         for i in range(len(views)):
             if strange[i].any():
                 geometries[i].inlier_matches = matches[i][~strange[i]]
                 opened.update_two_view_geometry(*views[i], geometries[i])
-    return _Plan(_list_focals(scan, size[0], focal_px), tuple(_describe_strangers(pairs, strange)))
+    return _Plan(
+        _list_focals(scan, size[0], focal_px), tuple(_describe_strangers(strange, backdrop))
+    )
 
 
 def _pair_up(
@@ -405,18 +413,32 @@ def _list_focals(scan: RigidityScan, width: int, hint_px: float | None) -> tuple
     return tuple(found)
 
 
-def _describe_strangers(pairs: Sequence[PairMatches], strange: Sequence[BoolArray]) -> list[str]:
+def _check_backdrop(share: float) -> None:
+    if share > _MOST_BACKDROP:
+        raise EstimationError(
+            f"{100.0 * share:.0f} % of the image rests while the rest moves: things move before a "
+            "camera that rests. Move the camera around a scene that rests; or, with a turntable, "
+            "cover the backdrop, so that what turns fills the image",
+            stage="sfm",
+            evidence={"resting_image": share},
+        )
+
+
+def _describe_strangers(strange: Sequence[BoolArray], backdrop: float) -> list[str]:
     flags = np.concatenate([np.zeros(0, np.bool_), *strange])
     share = float(flags.mean()) if len(flags) else 0.0
-    if share < _MANY_STRANGERS:
-        return []
-    rests = np.concatenate([pair.moved_px < RESTS_PX for pair in pairs])
-    still = float(rests[flags].mean())
-    return [
-        f"{100.0 * share:.0f} % of the matches between frames do not follow the motion of most and "
-        f"are left out; {100.0 * still:.0f} % of these rest in the image, as a backdrop behind a "
-        "turntable does"
-    ]
+    notes = []
+    if backdrop > 0.0:
+        notes.append(
+            f"{100.0 * backdrop:.0f} % of the image rests while the scene moves, as a backdrop "
+            "behind a turntable does: it is left out"
+        )
+    if share > _MANY_STRANGERS:
+        notes.append(
+            f"{100.0 * share:.0f} % of the matches between frames do not follow the motion of most "
+            "and are left out"
+        )
+    return notes
 
 
 def _set_focal(pycolmap: Any, database: Path, focal: float, shape: tuple[int, ...]) -> None:

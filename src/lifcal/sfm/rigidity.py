@@ -17,7 +17,7 @@ place and virtual depth of every match.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +57,10 @@ recording); what is assumed too small bends F, too large only costs efficiency."
 RESTS_PX, _MOVES_PX = 1.5, 4.0
 """A match nearer than the first to its own place has not moved; a pair of views whose median match
 moved by less than the second says nothing about the camera."""
+_FAR_PX = 15.0
+"""Median motion from which on what rests is told from what moves with the scene."""
+_CELLS, _FEWEST_IN_CELL = 12, 10
+"""Parts of the image along each side that rest or move, and matches that one needs to be judged."""
 _LIMIT, _UNSEEN = 9.0, 900.0
 """Square in sigmas at which the Cauchy loss bends, and that of a match that cannot be seen."""
 _LEAST_CURVATURE = 1e-9
@@ -265,8 +269,8 @@ def find_strangers(
     """Tell for each pair which matches do not follow its majority's motion.
 
     What is judged is a match's place and virtual depth with the best hypothesis' camera: what rests
-    in the image while the scene turns before it, and what moves on its own. Where the virtual depth
-    is not known, nothing is said against a match.
+    in the image while the scene turns before it, and what moves on its own. A match whose virtual
+    depth is not known may be at any depth.
 
     Parameters
     ----------
@@ -283,14 +287,70 @@ def find_strangers(
         known = pair.known
         if known.sum() < _FEWEST_MATCHES:
             continue
-        chosen = _select(pair, known)
-        data = _pack([chosen], middle, width, int(known.sum()), None)
+        anywhere = float(np.median(pair.points_first[known, 2]))
+        blind = replace(
+            pair,
+            points_first=_fill_u(pair.points_first, known, anywhere),
+            points_second=_fill_u(pair.points_second, known, anywhere),
+            sigma_first=np.where(known, pair.sigma_first, (anywhere - best.alpha) / scan.noise_u),
+            sigma_second=np.where(known, pair.sigma_second, (anywhere - best.alpha) / scan.noise_u),
+        )
+        data = _pack([blind], middle, width, len(known), None)
         data = data.with_noise(scan.noise_px / width, scan.noise_u)
         fit = _align(data, best.focal_px / width, best.alpha)
         fit = fit._replace(camera=np.array([*fit.camera[:2], best.radial]))
         _, normal = _relax(data, fit, _middle_u(data), _RELAX_ROUNDS)
-        strange[known] = normal.squares[0] > _STRANGE
+        strange[:] = normal.squares[0] > _STRANGE
     return found
+
+
+def _fill_u(points: FloatArray, known: BoolArray, value: float) -> FloatArray:
+    """Return the points with another u where it is not known."""
+    filled = points.copy()
+    filled[~known, 2] = value
+    return filled
+
+
+def find_backdrop(
+    pairs: Sequence[PairMatches], strange: Sequence[BoolArray], image_size: tuple[int, int]
+) -> tuple[float, list[BoolArray]]:
+    """Find the part of the image that rests while the scene moves.
+
+    Far things rest too when a camera moves sideways, but they follow the motion of the rest of the
+    scene; a backdrop does not.
+
+    Parameters
+    ----------
+    pairs : sequence of PairMatches
+    strange : sequence of (n,) bool
+        Of `find_strangers`.
+    image_size : (int, int)
+
+    Returns
+    -------
+    float
+        The part of the image, of that where features are.
+    list of (n,) bool
+        For each pair, which matches lie in it and rest.
+    """
+    n_cells = _CELLS**2
+    counts, still = np.zeros(n_cells), np.zeros(n_cells)
+    cells = []
+    for pair, odd in zip(pairs, strange, strict=True):
+        place = pair.points_first[:, :2] / np.array(image_size) * _CELLS
+        column, row = np.clip(place, 0, _CELLS - 1).astype(np.int64).T
+        cells.append(row * _CELLS + column)
+        moved = pair.moved_px
+        if len(moved) and np.median(moved) > _FAR_PX:
+            counts += np.bincount(cells[-1], minlength=n_cells)
+            rests = odd & (moved < RESTS_PX)
+            still += np.bincount(cells[-1][rests], minlength=n_cells)
+    judged = counts >= _FEWEST_IN_CELL
+    resting = judged & (still > 0.5 * counts)
+    share = float(resting.sum() / max(judged.sum(), 1))
+    return share, [
+        resting[cell] & (pair.moved_px < RESTS_PX) for cell, pair in zip(cells, pairs, strict=True)
+    ]
 
 
 # Matches

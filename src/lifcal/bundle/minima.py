@@ -1,0 +1,106 @@
+"""Whether an adjustment has another minimum, at another F.
+
+A motion that leaves F nearly undetermined (a turntable's) may leave two minima, each with a sigma
+that excludes the other. So F is pushed to both sides, held there until all else has followed, and
+released: where it then settles is either the same minimum or another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lifcal.bundle.linear import Layout
+from lifcal.bundle.problem import BundleState, Problem
+from lifcal.bundle.solver import SolverOptions, solve
+from lifcal.errors import EstimationError
+
+_WEAK = 0.003
+"""Relative sigma of F from which on another minimum is looked for. Better recordings have one: the
+cost is a parabola over many sigmas."""
+_PUSH_SIGMAS, _LEAST_PUSH, _MOST_PUSH = 4.0, 0.06, 0.3
+"""How far log F is pushed: in sigmas, but within these limits."""
+_SAME = 1.0
+"""Minima nearer to each other than this, in sigmas of F, are one."""
+_HELD_ITERATIONS, _FREE_ITERATIONS = 15, 40
+_COMPARABLE = 4.5
+"""Difference of the cost (half a chi squared: 3 sigma) below which neither minimum is excluded."""
+
+
+@dataclass(frozen=True, eq=False)
+class OtherMinimum:
+    """A minimum at another F.
+
+    Parameters
+    ----------
+    state : BundleState
+    excess : float
+        By how much its cost is higher; negative if it is lower.
+    comparable : bool
+        Whether the observations exclude neither.
+    """
+
+    state: BundleState
+    excess: float
+    comparable: bool
+
+
+def find_other_minimum(
+    problem: Problem,
+    state: BundleState,
+    options: SolverOptions,
+    sigma_focal_px: float,
+    inflation: float,
+) -> OtherMinimum | None:
+    """Push F to both sides, release it, and return the best other minimum, if there is one.
+
+    Parameters
+    ----------
+    problem : Problem
+    state : BundleState
+        Its solution.
+    options : SolverOptions
+        That it was solved with.
+    sigma_focal_px : float
+    inflation : float
+        Variance of the estimate over that of least squares with independent observations.
+    """
+    focal = state.array.focal_px
+    relative = sigma_focal_px / focal
+    if relative < _WEAK or "F" in problem.fixed or problem.uses_physical:
+        return None
+    push = float(np.clip(_PUSH_SIGMAS * relative, _LEAST_PUSH, _MOST_PUSH))
+    layout = Layout(problem)
+    cost = layout.compute_cost(state, options.make_loss())
+    best: OtherMinimum | None = None
+    for factor in (np.exp(push), np.exp(-push)):
+        pushed = replace(state, array=replace(state.array, focal_px=float(focal * factor)))
+        held = replace(problem, fixed=(*problem.fixed, "F"), start=pushed)
+        try:
+            followed, _ = solve(
+                held, replace(options, cost_tolerance=1e-5, max_iterations=_HELD_ITERATIONS)
+            )
+            moved, summary = solve(
+                replace(problem, start=followed),
+                replace(options, max_iterations=_FREE_ITERATIONS),
+                layout=layout,
+            )
+        except EstimationError:  # no camera has that F
+            continue
+        excess = (summary.final_cost - cost) / inflation
+        away = abs(moved.array.focal_px - focal) > _SAME * sigma_focal_px
+        if summary.converged and away and (best is None or excess < best.excess):
+            best = OtherMinimum(moved, excess, abs(excess) < _COMPARABLE)
+    return best
+
+
+def describe_other_minimum(state: BundleState, other: OtherMinimum) -> str:
+    """Return a sentence about two minima that the observations do not tell apart."""
+    first, second = state.array, other.state.array
+    return (
+        f"two cameras fit the images alike: F = {first.focal_px:.0f} px (alpha {first.alpha:.3g}) "
+        f"and F = {second.focal_px:.0f} px (alpha {second.alpha:.3g}). The sigmas hold about the "
+        "first only, so F is not known better than the difference: record views from other "
+        "directions and distances"
+    )
