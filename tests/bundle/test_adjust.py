@@ -36,7 +36,7 @@ from lifcal.geometry import RigidTransform, read_tum
 from lifcal.simulate import build_camera
 from tests.bundle import cases
 
-BROWN = AdjustOptions(distortion="brown", fixed={"k1": 0.0, "k2": 0.0})
+BROWN = AdjustOptions(distortion="brown", tilt="none", fixed={"k1": 0.0, "k2": 0.0})
 
 
 def run(scene, options=BROWN, start=None, **known):
