@@ -21,6 +21,7 @@ from benchmarks import (
     real,
     simulate,
     slam,
+    starts,
     virtual,
 )
 from lifcal import __version__
@@ -32,6 +33,7 @@ BENCHMARKS = {
     "grid": grid.run,
     "virtual": virtual.run,
     "bundle": bundle.run,
+    "starts": starts.run,
     "calibrate": calibrate.run,
     "real": real.run,
     "degenerate": degenerate.run,

@@ -28,6 +28,7 @@ from lifcal.imaging import _kernels as imaging
 from lifcal.measure import MeasureOptions, MeasureStatus, cut_patches, measure
 from lifcal.measure import _kernels as measuring
 from lifcal.metric import _kernels as metric
+from lifcal.sfm import _kernels as sfm
 from lifcal.simulate import PackedScene, Renderer, build_camera
 from lifcal.simulate import _kernels as simulate
 from lifcal.virtual import _kernels as virtual
@@ -195,33 +196,40 @@ def test_fold_cell(image, bad):
     counts = grid.indices_qr.max(axis=0) - first + 1
     totals, sums = np.empty((2, 4, 4)), np.empty((2, 4, 4))
 
-    def fold(origin, inverse):
+    def fold(origin, inverse, offset=0.0):
         box = np.array([0, 0, *SIZE])
-        level = np.ones((counts[1], counts[0]))
-        imaging.fold_cell(image, origin, inverse, level, *first, box, 4, totals, sums)
+        level, offsets = np.ones((counts[1], counts[0])), np.zeros((counts[1], counts[0], 2))
+        offsets[counts[1] // 2] = offset
+        imaging.fold_cell(image, origin, inverse, offsets, level, *first, box, 4, totals, sums)
         return sums.sum()
 
-    assert fold(grid.lattice.origin_px, inverse) > 0.9 * image.size
+    whole = fold(grid.lattice.origin_px, inverse)
+    assert whole > 0.9 * image.size
     assert fold(np.array([bad, 24.4]), inverse) == 0.0
     assert fold(grid.lattice.origin_px, np.array([[bad, 0.0], [0.0, bad]])) < 0.2 * image.size
+    # one row of cells whose centers are not known
+    assert 0.3 * whole < fold(grid.lattice.origin_px, inverse, bad) < whole
 
 
+@pytest.mark.parametrize("own", [False, True])
 @bad_numbers
-def test_match_cells(image, points, bad):
+def test_match_cells(image, points, bad, own):
     spoiled, good = spoil(points + 5.0, bad)
-    inverse = np.linalg.inv(make_grid().lattice.basis_px)
+    basis = make_grid().lattice.basis_px
     table = np.dstack([np.full((8, 8), 0.5), np.eye(8), np.eye(8)[::-1]])
 
-    def match(centers, inverse):
-        shifts, gains, errors = np.empty((6, 2)), np.empty(6), np.empty(6)
-        imaging.match_cells(image, centers, inverse, table, 4.0, shifts, gains, errors)
-        return np.column_stack([shifts, gains, errors])
+    def match(centers):
+        shifts, slopes = np.empty((6, 2)), np.empty((6, 2))
+        sigmas, gains, errors = np.empty(6), np.empty(6), np.empty(6)
+        imaging.match_cells(
+            image, centers, basis, basis, table, 4.0, own, shifts, sigmas, gains, slopes, errors
+        )
+        return np.column_stack([shifts, sigmas, gains, slopes, errors])
 
-    found, expected = match(spoiled, inverse), match(points + 5.0, inverse)
+    found, expected = match(spoiled), match(points + 5.0)
     np.testing.assert_array_equal(found[good], expected[good])
     assert np.isfinite(expected).any()
     assert np.isnan(found[~good]).all()
-    assert np.isnan(match(points, np.full((2, 2), bad))).all()
 
 
 @bad_numbers
@@ -584,6 +592,37 @@ def test_virtual_points_of_pairs(rng, bad):
     np.testing.assert_allclose(expected[:, 2], 1.0 / 3.0)
     np.testing.assert_array_equal(fit(spoiled, centers)[0], expected[0])
     assert not np.isfinite(fit(spoiled, np.where(index[:, None] < 4, centers, bad))[1]).any()
+
+
+# sfm
+
+
+@bad_numbers
+@pytest.mark.parametrize("what", ["first", "second", "shifts"])
+def test_matches_of_pairs(rng, what, bad):
+    """A match that holds a bad number has no residual; its neighbors have theirs."""
+    camera = np.array([900.0, 0.4, 0.0])
+    first = rng.uniform([-200.0, -200.0, 2.0], [200.0, 200.0, 4.0], (2, 5, 3))
+    given = {"first": first, "second": first + rng.normal(size=first.shape)}
+    given["shifts"] = rng.normal(scale=0.01, size=(2, 3))
+    rotations = np.tile(np.eye(3), (2, 1, 1))
+    variances, used = np.ones((2, 5, 2, 3)), np.ones((2, 5), bool)
+
+    def residuals_of(first, second, shifts):
+        residuals, jacobians = np.empty((2, 5, 3)), np.empty((2, 5, 3, 3))
+        sfm.list_residuals(
+            camera, rotations, shifts, first, second, variances, used, residuals, jacobians
+        )
+        return residuals
+
+    expected = residuals_of(**given)
+    assert np.isfinite(expected).all()
+    spoiled = given[what].copy()
+    spoiled[1] = bad
+    found = residuals_of(**{**given, what: spoiled})
+    np.testing.assert_array_equal(found[0], expected[0])
+    if not np.isfinite(bad):
+        assert not np.isfinite(found[1]).all(axis=1).any()
 
 
 # simulate

@@ -31,7 +31,10 @@ def simulate(
         ),
     ] = "r5-16mm",
     scene: Annotated[str, typer.Option(help="desk, room, cube, wall or bare.")] = "desk",
-    path: Annotated[str, typer.Option(help="winding, handheld, rotation or forward.")] = "winding",
+    path: Annotated[
+        str,
+        typer.Option(help="winding, handheld, turntable, orbit, sideways, rotation or forward."),
+    ] = "winding",
     frames: Annotated[int, typer.Option(help="How many.")] = 36,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 1,
     rays: Annotated[int, typer.Option(help="Rays a pixel; a power of two is best.")] = 16,

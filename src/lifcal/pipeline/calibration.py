@@ -113,8 +113,8 @@ _LEAST_MEASURED = 0.5
 _PICTURE_WIDTH = 700
 _CENTER_SIGMA = 0.02
 """Standard deviation of c about the middle of the image, as a part of its width, before any image
-is seen. Lenses are centred mechanically: the published calibrations of Raytrix R5, R12 and R32
-cameras have c within 0.2 to 1.7 % of the middle."""
+is seen. Lenses are centred mechanically: in the published calibrations of five cameras and lenses
+(Raytrix R5, R12, R25) each coordinate is 0.1 to 1.5 % of the width off the middle."""
 _TANGENTIAL_SIGMA = 0.002
 """Standard deviation of the displacement by a tangential term at the left and right edge of the
 image, as a part of half its width. Assembled lenses have some tenths of a per mille."""

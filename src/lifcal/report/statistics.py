@@ -45,6 +45,9 @@ _DEGENERATE = (
 
 _CONTRADICTION = ("the known distances disagree", "the known lengths disagree")
 
+_CAMERA_PRIORS = ("c_x", "c_y", "p0", "p1")
+"""Priors that come from how cameras are made, not from the user."""
+
 _NOMINAL_TOLERANCE = 0.1
 """Of a nominal focal length: lenses differ from their engraving by up to 9 %."""
 
@@ -680,6 +683,18 @@ def _list_assumptions(adjustment: Adjustment) -> list[dict[str, str]]:
     )
     entries = [("scale", scale), ("pixel size", pixel), ("exit pupil", pupil)]
     entries.append(("focus-vignetting term", focus))
+    priors = {name: prior for name, prior in problem.priors.items() if name in _CAMERA_PRIORS}
+    if priors:
+        said = ", ".join(
+            f"{name} = {prior.value:g} +- {prior.sigma:.2g}" for name, prior in priors.items()
+        )
+        entries.append(
+            (
+                "what is known of any camera",
+                f"Before any image was seen: {said}. Good recordings say far more than this; "
+                "--no-priors does without.",
+            )
+        )
     entries += [
         ("distortion", distortion),
         (

@@ -107,6 +107,37 @@ def _move_handheld(rng: np.random.Generator, times: FloatArray, largest_turn_rad
     return offsets, _look_back(offsets) @ Rotation.from_rotvec(wobble).as_matrix()
 
 
+def _move_turntable(
+    rng: np.random.Generator, times: FloatArray, largest_turn_rad: float
+) -> _Motion:
+    """Go round the scene at one height and distance, as if the scene turned before the camera."""
+    del largest_turn_rad
+    angles = rng.uniform(0.5, 0.7) * (times - 0.5) * rng.choice([-1.0, 1.0])
+    offsets = np.stack([np.sin(angles), np.zeros_like(angles), 1.0 - np.cos(angles)], axis=1)
+    return offsets, _look_back(offsets)
+
+
+def _move_orbit(rng: np.random.Generator, times: FloatArray, largest_turn_rad: float) -> _Motion:
+    """Go round the scene, up and down on the way, and nearer at the ends."""
+    del largest_turn_rad
+    angles = rng.uniform(0.35, 0.55) * (times - 0.5) * rng.choice([-1.0, 1.0])
+    heights = 0.08 * np.sin(2.0 * np.pi * times + rng.uniform(0.0, 2.0 * np.pi))
+    distances = 1.0 - 0.12 * np.abs(2.0 * times - 1.0)
+    offsets = np.stack(
+        [distances * np.sin(angles), heights, 1.0 - distances * np.cos(angles)], axis=1
+    )
+    return offsets, _look_back(offsets)
+
+
+def _move_sideways(rng: np.random.Generator, times: FloatArray, largest_turn_rad: float) -> _Motion:
+    """Slide to the side, nearly without turning."""
+    offsets = np.zeros((len(times), 3))
+    offsets[:, 0] = 0.25 * (times - 0.5) * rng.choice([-1.0, 1.0])
+    offsets[:, 1] = 0.03 * np.sin(2.0 * np.pi * times + rng.uniform(0.0, 2.0 * np.pi))
+    turns = _drift(rng, times) * 0.1 * largest_turn_rad
+    return offsets, Rotation.from_rotvec(turns).as_matrix()
+
+
 def _move_rotation(rng: np.random.Generator, times: FloatArray, largest_turn_rad: float) -> _Motion:
     """Turn about the centre of the main lens; the position is the same to the last bit."""
     phase = 2.0 * np.pi * times
@@ -156,6 +187,9 @@ PATHS: Mapping[str, Callable[[np.random.Generator, FloatArray, float], _Motion]]
     {
         "winding": _move_winding,
         "handheld": _move_handheld,
+        "turntable": _move_turntable,
+        "orbit": _move_orbit,
+        "sideways": _move_sideways,
         "rotation": _move_rotation,
         "forward": _move_forward,
     }

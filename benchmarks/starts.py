@@ -1,0 +1,111 @@
+"""Start values without a hint: F and alpha before anything is measured in micro images.
+
+Random recordings of `mini` with four kinds of motion. A start is what `lifcal calibrate` begins to
+measure from: F from rigidity, held while mapping, then adjusted with the virtual depths. A refusal
+counts against it. Recordings are kept in LIFCAL_BENCHMARK_DATA if that is set;
+LIFCAL_BENCHMARK_RUNS limits their number.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.figures import Figure
+from lifcal.camera import PlenopticCamera, read_camera
+from lifcal.errors import EstimationError
+from lifcal.imaging.frames import open_frames
+from lifcal.pipeline.focusing import focus_frames
+from lifcal.pipeline.listener import Listener
+from lifcal.pipeline.starting import start_geometry
+from lifcal.pipeline.tracking import track_frames
+from lifcal.sfm import SfmOptions
+from lifcal.simulate import Simulation, SimulationOptions, write_sequence
+from lifcal.virtual import DepthOptions
+
+CAMERA = "mini"
+MOTIONS = ("turntable", "orbit", "sideways", "handheld")
+SCENES = ("desk", "room", "cube")
+RECORDINGS = 30
+FRAMES = 12
+FIRST_SEED = 301
+_NEAR = 0.1
+"""A start within this part of F is good enough: the adjustment converges from twice as far."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a recording."""
+
+    name: str
+    focal_error: float
+    """Of log F; NaN if it was refused."""
+    alpha_error: float
+    sigma: float
+    """Of log F, as the start says."""
+    reason: str
+    """Why it was refused, or empty."""
+
+
+def run() -> list[Figure]:
+    with tempfile.TemporaryDirectory() as scratch:
+        data = Path(os.environ.get("LIFCAL_BENCHMARK_DATA", scratch))
+        n = int(os.environ.get("LIFCAL_BENCHMARK_RUNS", RECORDINGS))
+        outcomes = [judge(index, data) for index in range(n)]
+    errors = np.array([outcome.focal_error for outcome in outcomes])
+    done = np.isfinite(errors)
+    far = int((np.abs(errors[done]) > np.log1p(_NEAR)).sum())
+    worst = float(np.expm1(np.abs(errors[done])).max(initial=0.0))
+    middle = float(np.median(np.abs(errors[done]))) if done.any() else np.inf
+    return [
+        Figure(f"{n} {CAMERA} starts: F off by more than 10 %", far, "", "lower", 0),
+        Figure(f"{n} {CAMERA} starts: worst F", 100.0 * worst, "%", "lower", 10.0),
+        Figure(f"{n} {CAMERA} starts: median error of F", 100.0 * middle, "%", "lower", 2.0),
+        Figure(f"{n} {CAMERA} starts: refused", int((~done).sum()), "", "lower", 0),
+    ]
+
+
+def judge(index: int, data: Path) -> Outcome:
+    """Render a recording if it is not there, start from it, and compare with the truth."""
+    options = SimulationOptions(
+        camera=CAMERA,
+        scene=SCENES[index % len(SCENES)],
+        path=MOTIONS[index % len(MOTIONS)],
+        frames=FRAMES,
+        seed=FIRST_SEED + index,
+        rays_per_pixel=8,
+    )
+    name = f"{CAMERA}-{options.scene}-{options.path}-{FRAMES}-{options.seed}"
+    write_sequence(data / name, Simulation(options))
+    truth = read_camera(data / name / "truth" / "camera.json")
+    try:
+        outcome = _start(name, data, truth)
+    except EstimationError as error:
+        outcome = Outcome(name, np.nan, np.nan, np.nan, str(error))
+    print(
+        f"{name}: F {100.0 * np.expm1(outcome.focal_error):+.2f} % (sigma "
+        f"{100.0 * outcome.sigma:.2f} %), alpha {outcome.alpha_error:+.3f} {outcome.reason}",
+        flush=True,
+    )
+    return outcome
+
+
+def _start(name: str, data: Path, truth: PlenopticCamera) -> Outcome:
+    folder = data / f"{name}-start"
+    frames = open_frames([str(data / name / "raw")])
+    sources = {"grid": None, "white": data / name / "white.png", "xml": None}
+    run = focus_frames(frames, folder, DepthOptions(), sources, Listener())
+    model = track_frames(run, SfmOptions(), None, Listener())
+    virtual = start_geometry(model, run).virtual
+    array = virtual.state.array
+    return Outcome(
+        name,
+        float(np.log(array.focal_px / truth.array.focal_px)),
+        array.alpha - truth.array.alpha,
+        virtual.sigma_focal_px / array.focal_px,
+        "",
+    )
