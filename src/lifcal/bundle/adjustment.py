@@ -262,7 +262,7 @@ def adjust(
         )
     try:
         check_count(Layout(problem))
-        stage = _choose_terms(run, run.settle_shape(problem))
+        stage = _try_tilt(run, _choose_terms(run, run.settle_shape(problem)))
         residuals = stage.layout.compute_residuals(stage.state)
         inflation = _inflation(stage, options, residuals)
         covariance = _covariance(stage, options, inflation)
@@ -333,12 +333,16 @@ def adjust(
 
 def _covariance(stage: _Stage, options: AdjustOptions, inflation: float) -> Covariance:
     """Return the covariance, with the errors that the observations know nothing of."""
-    problem, state, layout = stage.problem, stage.state, stage.layout
+    problem, state = stage.problem, stage.state
     uncertain = options.plane_error > 0.0
-    if problem.focus is not None and uncertain:
+    free = problem
+    if options.tilt == "auto" and not set(TILT_PARAMETERS) & set(options.fixed):
+        # A tilt that was left out is not known to be zero, and takes a part in every sigma.
+        free = _release(free, TILT_PARAMETERS)
+    if free.focus is not None and uncertain:
         # free, with any prior: it drops out again
-        free = replace(problem, focus=replace(problem.focus, plane_sigma=1.0), start=state)
-        layout = Layout(free)
+        free = replace(free, focus=replace(free.focus, plane_sigma=1.0))
+    layout = stage.layout if free is problem else Layout(replace(free, start=state))
     covariance = compute_covariance(
         layout,
         state,
@@ -870,32 +874,59 @@ def _inflation(stage: _Stage, options: AdjustOptions, residuals: FloatArray) -> 
 
 
 def _choose_terms(run: _Run, stage: _Stage) -> _Stage:
-    """Free further terms, each if it lowers the cost by more than chance would.
-
-    By how much it would is told by one step: the others are at their minimum.
-    """
+    """Free further radial terms, each if it lowers the cost by more than chance would."""
     options = run.options
-    chains: list[tuple[tuple[str, ...], ...]] = []
-    if options.distortion == "auto":
-        chains.append(tuple((name,) for name in _TRIED))
-    if options.tilt == "auto":
-        chains.append((TILT_PARAMETERS,))
-    solver = SolverOptions(loss=options.loss, noise=stage.noise)
+    if options.distortion != "auto":
+        return stage
     chosen, gained = stage.problem, 0.0
-    for chain in chains:
-        for names in chain:
-            if set(names) & {*options.fixed, *options.priors}:
-                continue
-            fixed = tuple(other for other in chosen.fixed if other not in names)
-            freed = replace(chosen, fixed=fixed, start=stage.state)
-            linearization = Layout(freed).linearize(stage.state, solver.make_loss())
-            step = linearization.reduce(1e-9).solve(solver.sparse_from_views)
-            if step is None or 2.0 * (step.predicted - gained) <= _PRICE * len(names):
-                break
-            chosen, gained = freed, step.predicted
+    for name in _TRIED:
+        if name in options.fixed or name in options.priors:
+            continue
+        freed = _release(chosen, (name,))
+        fall = _predict_fall(run, stage, freed)
+        if 2.0 * (fall - gained) <= _PRICE:
+            break
+        chosen, gained = freed, fall
     if chosen is stage.problem:
         return stage
-    return run.settle("with further terms", chosen, stage.noise)
+    return run.settle("with further terms", replace(chosen, start=stage.state), stage.noise)
+
+
+def _try_tilt(run: _Run, stage: _Stage) -> _Stage:
+    """Free the tilt of the array if it lowers the cost by more than chance would.
+
+    Observations of one point err together, and make the cost fall by more than its price even where
+    there is no tilt: so the tilt must also be as many of its own sigmas from zero.
+    """
+    options, price = run.options, _PRICE * len(TILT_PARAMETERS)
+    if options.tilt != "auto" or set(TILT_PARAMETERS) & {*options.fixed, *options.priors}:
+        return stage
+    freed = _release(stage.problem, TILT_PARAMETERS)
+    if 2.0 * _predict_fall(run, stage, freed) <= price:
+        return stage
+    tilted = run.settle("with tilt", replace(freed, start=stage.state), stage.noise)
+    loss = SolverOptions(loss=options.loss, noise=tilted.noise).make_loss()
+    covariance = compute_covariance(
+        tilted.layout, tilted.state, tilted.noise, clustered=loss if options.clustered else None
+    )
+    places = [covariance.names.index(name) for name in TILT_PARAMETERS]
+    inverse = np.linalg.inv(covariance.array[np.ix_(places, places)])
+    tilt = tilted.state.tilt
+    return tilted if float(tilt @ inverse @ tilt) > price else stage
+
+
+def _release(problem: Problem, names: tuple[str, ...]) -> Problem:
+    """Return the problem with some parameters not held any more."""
+    return replace(problem, fixed=tuple(name for name in problem.fixed if name not in names))
+
+
+def _predict_fall(run: _Run, stage: _Stage, freed: Problem) -> float:
+    """Return by how much the cost would fall, told by one step: the others are at their minimum."""
+    solver = SolverOptions(loss=run.options.loss, noise=stage.noise)
+    layout = Layout(replace(freed, start=stage.state))
+    linearization = layout.linearize(stage.state, solver.make_loss())
+    step = linearization.reduce(1e-9).solve(solver.sparse_from_views)
+    return 0.0 if step is None else step.predicted
 
 
 def _check_worth(covariance: Covariance, state: BundleState, reasons: list[str]) -> None:
