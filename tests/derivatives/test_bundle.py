@@ -252,7 +252,8 @@ def test_gradient_of_every_loss(scene, loss, rng):
 
     steps = np.concatenate(
         [
-            [1e-2, 1e-3, 1e-3, 1e-5, 1e-2, 1e-10, 1e-15, 1e-21, 1e-9, 1e-9][: layout.n_theta],
+            # Small steps: few residuals pass the kink of the Huber loss.
+            [1e-3, 1e-3, 1e-3, 1e-6, 1e-3, 1e-10, 1e-15, 1e-21, 1e-9, 1e-9][: layout.n_theta],
             [1e-6] * 3 + [1e-3] * 3,
             [1e-3] * 3,
         ]

@@ -17,6 +17,7 @@ from lifcal.camera import (
 from lifcal.errors import DataError, MissingDependencyError
 from lifcal.evaluate import evaluate_calibration
 from lifcal.geometry import RigidTransform, Trajectory, write_tum
+from lifcal.simulate import Imperfections, build_camera
 from tests.export.cases import SIGMAS, exact_case, moved, scaled, write_out, write_truth
 
 
@@ -206,7 +207,7 @@ def test_another_camera_is_refused(case, tmp_path, truth):
     other = replace(case, camera=replace(case.camera, pixel_size_mm=0.005))
     with pytest.raises(DataError, match=r"pixels of 5 um, not of 17\.6 um"):
         evaluate(other, tmp_path, truth)
-    lattice = case.camera.grid.lattice
+    lattice = build_camera("mini", Imperfections(lattice="recorded")).camera.grid.lattice
     coarser = replace(lattice, basis_px=1.02 * lattice.basis_px)
     grid = MicroLensGrid.from_lattice(coarser, case.camera.image_size)
     other = replace(case, camera=replace(case.camera, grid=grid))

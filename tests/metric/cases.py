@@ -6,7 +6,7 @@ import numpy as np
 
 from lifcal.camera import BrownDistortion
 from lifcal.imaging.devignette import vignetting_from_white
-from lifcal.simulate import Simulation, SimulationOptions
+from lifcal.simulate import Imperfections, Simulation, SimulationOptions
 
 
 class Recording:
@@ -14,7 +14,14 @@ class Recording:
 
     def __init__(self, scene="desk", frames=2, rays=8):
         self.simulation = Simulation(
-            SimulationOptions(camera="mini", scene=scene, frames=4, rays_per_pixel=rays)
+            SimulationOptions(
+                camera="mini",
+                scene=scene,
+                frames=4,
+                rays_per_pixel=rays,
+                # A test moves the lattice.
+                imperfections=Imperfections(lattice="recorded"),
+            )
         )
         self.camera = self.simulation.optics.camera
         self.white = self.simulation.render_white()
