@@ -282,14 +282,16 @@ def _reconstruct(
     for matching in _list_ways(options, len(images)):
         on_stage("matching")
         _match(pycolmap, database, names, matching, options)
-        plan = _Plan((None,), ())
+        plan = _Plan((), ())
         if keypoints is not None:
             _check_by_depth(pycolmap, database, keypoints)
             plan = _plan(pycolmap, database, keypoints, scale, shape, focal_px, options.seed)
         on_stage("mapping")
-        for focal in plan.focals_px:
+        for focal in (*plan.focals_px, None):
             if focal is not None:
                 _set_focal(pycolmap, database, focal * scale, shape)
+            elif best is not None and best.registered.sum() >= options.min_frames:
+                break  # F need not be left to COLMAP
             found = _map(pycolmap, folder, options, depths is not None, hold=focal is not None)
             if found is not None:
                 model = replace(_collect(found, names, scale), notes=plan.notes)
@@ -315,9 +317,9 @@ def _choose(first: SfmModel, second: SfmModel, judge: Callable[[SfmModel], float
 
 
 class _Plan(NamedTuple):
-    """Values of F to map with (None: COLMAP finds it), and what is to be said."""
+    """Values of F to map with, the likeliest first, and what is to be said."""
 
-    focals_px: tuple[float | None, ...]
+    focals_px: tuple[float, ...]
     notes: tuple[str, ...]
 
 
@@ -347,7 +349,7 @@ def _plan(
         try:
             scan = scan_focal_length(pairs, size, seed=seed)
         except EstimationError:  # too few depths: the images must do
-            return _Plan((None,), ())
+            return _Plan((), ())
         strange = find_strangers(pairs, scan, size)
         backdrop, resting = find_backdrop(pairs, strange, size)
         _check_backdrop(backdrop)
