@@ -67,6 +67,8 @@ _MOST_BACKDROP = 0.15
 0.04; figures on a turntable before books and a wall, 0.27, are two scenes)."""
 _MANY_STRANGERS = 0.02
 """Share of matches that do not follow the motion of most from which on it is said."""
+_GUESS = 1.2
+"""F in sizes of the image that COLMAP begins with where nothing is known."""
 _SIGMA_SHARE = 0.01
 """Sigma of a virtual depth as a share of it where none is given; its size is estimated anyway."""
 _SPACE, _SPACE_AN_IMAGE = 32 << 20, 1 << 20
@@ -288,10 +290,10 @@ def _reconstruct(
             plan = _plan(pycolmap, database, keypoints, scale, shape, focal_px, options.seed)
         on_stage("mapping")
         for focal in (*plan.focals_px, None):
-            if focal is not None:
-                _set_focal(pycolmap, database, focal * scale, shape)
-            elif best is not None and best.registered.sum() >= options.min_frames:
+            if focal is None and best is not None and best.registered.sum() >= options.min_frames:
                 break  # F need not be left to COLMAP
+            if plan.focals_px:
+                _set_focal(pycolmap, database, None if focal is None else focal * scale, shape)
             found = _map(pycolmap, folder, options, depths is not None, hold=focal is not None)
             if found is not None:
                 model = replace(_collect(found, names, scale), notes=plan.notes)
@@ -443,13 +445,14 @@ def _describe_strangers(strange: Sequence[BoolArray], backdrop: float) -> list[s
     return notes
 
 
-def _set_focal(pycolmap: Any, database: Path, focal: float, shape: tuple[int, ...]) -> None:
-    """Give the camera an F in px of the images, c in the middle, and no distortion."""
+def _set_focal(pycolmap: Any, database: Path, focal: float | None, shape: tuple[int, ...]) -> None:
+    """Give the camera an F in px of the images (None: COLMAP's guess), c in the middle."""
     rows, cols = shape[:2]
     with pycolmap.Database.open(database) as opened:
         (camera,) = opened.read_all_cameras()
-        camera.params = [focal, 0.5 * cols, 0.5 * rows, 0.0]
-        camera.has_prior_focal_length = True
+        guess = _GUESS * max(rows, cols) if focal is None else focal
+        camera.params = [guess, 0.5 * cols, 0.5 * rows, 0.0]
+        camera.has_prior_focal_length = focal is not None
         opened.update_camera(camera)
 
 
