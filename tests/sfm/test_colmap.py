@@ -186,6 +186,24 @@ def test_depth_leaves_out_what_contradicts_it(recording, model, monkeypatch):
         reconstruct(recording.images, None, SCALE, depths=lambda i: recording.depths[i])
 
 
+def refuse_scan(pairs, image_size, *, seed):
+    raise EstimationError("no pair of views moved", stage="start")
+
+
+@pytest.mark.parametrize("focal_px", [0.4, 2.5])
+def test_a_wrong_hint_does_no_harm(recording, focal_px):
+    """F is found from rigidity; a hint that is off by more than a factor of two has no say."""
+    found = reconstruct(
+        recording.images,
+        None,
+        SCALE,
+        depths=lambda i: recording.depths[i],
+        focal_px=focal_px * recording.focal_px,
+    )
+    assert found.registered.all()
+    assert found.focal_px == pytest.approx(recording.focal_px, rel=0.02)
+
+
 def test_depth_is_that_of_the_feature(recording, monkeypatch):
     """What is judged is the virtual depth where a feature is, not elsewhere in the map."""
     rows, cols = recording.images[0].shape
@@ -197,6 +215,7 @@ def test_depth_is_that_of_the_feature(recording, monkeypatch):
         return np.ones(len(u), np.bool_)
 
     monkeypatch.setattr(colmap, "agree_with_depth", judge)
+    monkeypatch.setattr(colmap, "scan_focal_length", refuse_scan)  # these are no depths
     reconstruct(recording.images, None, SCALE, depths=lambda _: x + 1000.0 * y)
     # COLMAP's pixels reach from 0 to 1: half a pixel, along both axes
     assert max(misses) <= 0.5 + 500.0 + 501.0

@@ -67,6 +67,8 @@ _MOST_BACKDROP = 0.15
 0.04; figures on a turntable before books and a wall, 0.27, are two scenes)."""
 _MANY_STRANGERS = 0.02
 """Share of matches that do not follow the motion of most from which on it is said."""
+_GUESS = 1.2
+"""F in sizes of the image that COLMAP begins with where nothing is known."""
 _SIGMA_SHARE = 0.01
 """Sigma of a virtual depth as a share of it where none is given; its size is estimated anyway."""
 _SPACE, _SPACE_AN_IMAGE = 32 << 20, 1 << 20
@@ -282,14 +284,16 @@ def _reconstruct(
     for matching in _list_ways(options, len(images)):
         on_stage("matching")
         _match(pycolmap, database, names, matching, options)
-        plan = _Plan((None,), ())
+        plan = _Plan((), ())
         if keypoints is not None:
             _check_by_depth(pycolmap, database, keypoints)
             plan = _plan(pycolmap, database, keypoints, scale, shape, focal_px, options.seed)
         on_stage("mapping")
-        for focal in plan.focals_px:
-            if focal is not None:
-                _set_focal(pycolmap, database, focal * scale, shape)
+        for focal in (*plan.focals_px, None):
+            if focal is None and best is not None and best.registered.sum() >= options.min_frames:
+                break  # F need not be left to COLMAP
+            if plan.focals_px:
+                _set_focal(pycolmap, database, None if focal is None else focal * scale, shape)
             found = _map(pycolmap, folder, options, depths is not None, hold=focal is not None)
             if found is not None:
                 model = replace(_collect(found, names, scale), notes=plan.notes)
@@ -315,9 +319,9 @@ def _choose(first: SfmModel, second: SfmModel, judge: Callable[[SfmModel], float
 
 
 class _Plan(NamedTuple):
-    """Values of F to map with (None: COLMAP finds it), and what is to be said."""
+    """Values of F to map with, the likeliest first, and what is to be said."""
 
-    focals_px: tuple[float | None, ...]
+    focals_px: tuple[float, ...]
     notes: tuple[str, ...]
 
 
@@ -347,7 +351,7 @@ def _plan(
         try:
             scan = scan_focal_length(pairs, size, seed=seed)
         except EstimationError:  # too few depths: the images must do
-            return _Plan((None,), ())
+            return _Plan((), ())
         strange = find_strangers(pairs, scan, size)
         backdrop, resting = find_backdrop(pairs, strange, size)
         _check_backdrop(backdrop)
@@ -441,13 +445,14 @@ def _describe_strangers(strange: Sequence[BoolArray], backdrop: float) -> list[s
     return notes
 
 
-def _set_focal(pycolmap: Any, database: Path, focal: float, shape: tuple[int, ...]) -> None:
-    """Give the camera an F in px of the images, c in the middle, and no distortion."""
+def _set_focal(pycolmap: Any, database: Path, focal: float | None, shape: tuple[int, ...]) -> None:
+    """Give the camera an F in px of the images (None: COLMAP's guess), c in the middle."""
     rows, cols = shape[:2]
     with pycolmap.Database.open(database) as opened:
         (camera,) = opened.read_all_cameras()
-        camera.params = [focal, 0.5 * cols, 0.5 * rows, 0.0]
-        camera.has_prior_focal_length = True
+        guess = _GUESS * max(rows, cols) if focal is None else focal
+        camera.params = [guess, 0.5 * cols, 0.5 * rows, 0.0]
+        camera.has_prior_focal_length = focal is not None
         opened.update_camera(camera)
 
 
