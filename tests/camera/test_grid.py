@@ -270,7 +270,7 @@ def test_impossible_bends(bend):
         ),
         (
             lambda: MicroLensGrid.from_centers([[5.0, 5.0]], SIZE, radius_px=3.0).on_lattice(
-                lattice
+                lattice, None
             ),
             "cannot be put on another lattice",
         ),

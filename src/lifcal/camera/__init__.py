@@ -11,6 +11,7 @@ from lifcal.camera.camera_file import (
     write_camera,
     write_grid,
 )
+from lifcal.camera.center_list import grid_from_center_list
 from lifcal.camera.compote import CompoteIntrinsics, read_compote
 from lifcal.camera.depth_bias import DepthBias
 from lifcal.camera.distortion import (
@@ -57,6 +58,7 @@ __all__ = [
     "PlenopticCamera",
     "ProjectionJacobian",
     "compute_disc_overlap",
+    "grid_from_center_list",
     "grid_from_dict",
     "grid_to_dict",
     "make_distortion",

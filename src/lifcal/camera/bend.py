@@ -33,7 +33,7 @@ _FAR_SIGMAS = 10.0
 _LITTLE = 1e-9
 """Added to the diagonal of well-scaled normal equations: changes nothing that points determine."""
 _MOST_ROUNDS, _SETTLED = 25, 1e-3
-"""Of reweighting: weights change by less than a thousandth after ten rounds or so."""
+"""Rounds of reweighting, and the mean change of a weight at which they end: five rounds or so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +278,7 @@ def _weigh(basis: FloatArray, shifts_px: FloatArray) -> FloatArray:
         sigma = max(float(np.median(left)) / 1.1774, 1e-6)  # median of a Rayleigh distribution
         new = np.minimum(1.0, 1.5 * sigma / np.maximum(left, 1e-12))
         new[left > _FAR_SIGMAS * sigma] = 0.0
-        settled = np.abs(new - weights).max() < _SETTLED
+        settled = np.abs(new - weights).mean() < _SETTLED
         weights = new
         if settled:
             break

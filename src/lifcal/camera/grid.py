@@ -447,6 +447,13 @@ class MicroLensGrid:
         distances, _ = cKDTree(self.centers_raw_px).query(self.centers_raw_px, k=2)
         return float(np.median(distances[:, 1]))
 
+    @property
+    def deviations_rms_px(self) -> float:
+        """Root mean square length of the lenses' own deviations; 0 if they are not known."""
+        if self.deviations_px is None:
+            return 0.0
+        return float(np.sqrt(np.mean(np.sum(self.deviations_px**2, axis=1))))
+
     @cached_property
     def index(self) -> LensIndex:
         """The look-up table over `centers_raw_px`."""

@@ -214,6 +214,14 @@ def _add_grid(table: Table, grid: MicroLensGrid) -> None:
         from math import degrees
 
         table.add_row("rotation", f"{degrees(grid.lattice.rotation_rad) + 0.0:.4f}", "deg")
+    if grid.bend is not None:
+        from math import isnan
+
+        sigma = float(grid.bend.sigma_at(grid.centers_raw_px).mean())
+        known = "" if isnan(sigma) else f", known to {sigma:.4f}"
+        table.add_row("bend rms", f"{grid.bend.rms_px:.4f} (order {grid.bend.order}{known})", "px")
+    if grid.deviations_px is not None:
+        table.add_row("lenses' own deviation", f"{grid.deviations_rms_px:.4f}", "px")
     table.add_row("radius", f"{grid.radius_px:.2f}", "px")
     table.add_row("lens types", str(grid.n_types), "")
     if grid.focal_planes is not None:

@@ -162,6 +162,10 @@ def _figures(fit: GridFit) -> dict[str, Any]:
         "lenses_dead": int(((fit.flags & LensFlag.DEAD) > 0).sum()),
         "lenses_outlier": int(((fit.flags & LensFlag.OUTLIER) > 0).sum()),
         "residual_rms_px": fit.rms_px,
+        "bend_order": 0 if fit.grid.bend is None else fit.grid.bend.order,
+        "bend_rms_px": 0.0 if fit.grid.bend is None else fit.grid.bend.rms_px,
+        "lens_deviations_rms_px": fit.grid.deviations_rms_px,
+        "left_px": fit.trend_px,
         "radius_px": fit.grid.radius_px,
         "types": fit.grid.n_types,
         "main_disc_px": None if fit.discs is None else fit.discs.main_px,
@@ -187,7 +191,11 @@ def _print_table(fit: GridFit) -> None:
         f"{found['lenses_outlier']} outliers)",
         "",
     )
+    if fit.grid.bend is not None:
+        table.add_row("bend rms", f"{found['bend_rms_px']:.4f} (order {found['bend_order']})", "px")
     table.add_row("residual rms", f"{found['residual_rms_px']:.4f}", "px")
+    if fit.grid.deviations_px is not None:
+        table.add_row("lenses' own deviation", f"{found['lens_deviations_rms_px']:.4f}", "px")
     table.add_row("radius", f"{found['radius_px']:.2f}", "px")
     table.add_row("lens types", str(found["types"]), "")
     if fit.discs is not None:

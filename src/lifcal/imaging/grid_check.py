@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,7 +14,8 @@ from lifcal.arrays import FloatArray, IntArray
 from lifcal.camera.grid import Lattice, MicroLensGrid
 from lifcal.errors import DataError
 from lifcal.imaging.frames import Frame, check_plenoptic
-from lifcal.imaging.overlap_fit import match_types
+from lifcal.imaging.lattice_search import compute_calm
+from lifcal.imaging.overlap_fit import match_types, measure_fill
 
 _PARTS = 3
 _MIDDLES = np.array([[1.0, x, y] for y in (-1.0, 0.0, 1.0) for x in (-1.0, 0.0, 1.0)])
@@ -23,6 +25,9 @@ _CLEAR = 8.0
 """Of the pattern over what is around it in the spectrum: below, its phase says little."""
 _TILE = 8.0
 """In pitches: so small that a wrong pitch does not matter in it."""
+_BEND_TILE = 4.0
+"""In pitches: across such a tile a bend of 3 % changes by an eighth of the pitch, and the phase by
+less than a radian."""
 _LEAST_MODULATION = 0.25
 """Of the brightness at the lattice's frequencies, by what is dark between micro images: below, what
 the scene shows decides the phase. Without anything dark between them it is 0.1, else 0.4."""
@@ -31,8 +36,9 @@ _MOST_SHIFT = 0.04
 _MOST_STRETCH = 0.04
 """In pitches, at the corners: of a grid of another pitch, or turned."""
 _FEWEST_PARTS = 6
-_LEAST_MOVE = 0.003
-"""In pitches: less costs nothing."""
+_LEAST_MOVE, _LEAST_STRETCH = 0.003, 0.01
+"""In pitches, as a whole and at the corners: less costs nothing. Shading shows as a stretch of up
+to half of this."""
 _SHIFT_SIGMAS, _STRETCH_SIGMAS = 2.0, 5.0
 """Of a part's shift: four standard deviations of a shift and of a stretch at the corners."""
 
@@ -79,6 +85,17 @@ def check_lens_types(frame: Frame, grid: MicroLensGrid) -> None:
     )
 
 
+def compare_fill(white: Frame, frames: Iterable[Frame], grid: MicroLensGrid) -> float:
+    """Return how much brighter micro images are near their borders in frames than in a white image.
+
+    Each is relative to the middle of micro images; the median over the frames counts. The ratio is
+    1 if all were recorded with the same aperture, and NaN where it cannot be told.
+    """
+    found = [measure_fill(frame.gray, grid) for frame in frames]
+    of_white = measure_fill(white.gray, grid)
+    return float(np.median(found)) / of_white if found and of_white > 0.0 else math.nan
+
+
 def _list(types: Iterable[int]) -> str:
     return ", ".join(map(str, types))
 
@@ -90,24 +107,14 @@ def follow_grid(frames: Iterable[Frame], grid: MicroLensGrid) -> MicroLensGrid:
     micro images.
     """
     lattice = grid.lattice
-    if lattice is None:
+    shifts = _average_shifts(frames, grid)
+    if lattice is None or shifts is None:
         return grid
-    found = [
-        measure_grid_shifts(frame, grid)
-        for frame in frames
-        if measure_modulation(frame, lattice) >= _LEAST_MODULATION
-    ]
-    parts = np.stack(found, axis=1) if found else np.empty((0, 0, 2))
-    known = [part[np.isfinite(part).all(axis=1)] for part in parts]
-    if not known or min(map(len, known)) == 0:
-        return grid
-    shifts = np.array([np.median(part, axis=0) for part in known])
     move = _fit_move(shifts)
     noise = math.sqrt(((shifts - _MIDDLES @ move) ** 2).sum() / (shifts.size - move.size))
-    least = _LEAST_MOVE * grid.pitch_px
-    if _measure_stretch(move) < max(least, _STRETCH_SIGMAS * noise):
+    if _measure_stretch(move) < max(_LEAST_STRETCH * grid.pitch_px, _STRETCH_SIGMAS * noise):
         move[1:] = 0.0
-        if np.hypot(*move[0]) < max(least, _SHIFT_SIGMAS * noise):
+        if np.hypot(*move[0]) < max(_LEAST_MOVE * grid.pitch_px, _SHIFT_SIGMAS * noise):
             return grid
     size = np.array(grid.image_size)
     of_parts = (lattice.origin_px - 0.5 * (size - 1.0)) / (size / _PARTS)
@@ -116,13 +123,36 @@ def follow_grid(frames: Iterable[Frame], grid: MicroLensGrid) -> MicroLensGrid:
         origin_px=lattice.origin_px + move[0] + of_parts @ move[1:],
         basis_px=lattice.basis_px + lattice.basis_px / (size / _PARTS) @ move[1:],
     )
-    return MicroLensGrid.from_lattice(
-        moved,
-        grid.image_size,
-        radius_px=grid.radius_px,
-        focal_planes=grid.focal_planes,
-        discs=grid.discs,
-    )
+    return grid.on_lattice(moved, grid.bend)
+
+
+def measure_misfit(frames: Iterable[Frame], grid: MicroLensGrid) -> float:
+    """Return how far frames show micro images off the grid in parts of the image, px.
+
+    The rms of what `follow_grid` cannot take off: a bend that the grid does not have. NaN where
+    frames do not tell.
+    """
+    shifts = _average_shifts(frames, grid)
+    if shifts is None:
+        return math.nan
+    left = shifts - _MIDDLES @ _fit_move(shifts)
+    return math.sqrt(float((left**2).sum()) / (len(shifts) - len(_MIDDLES[0])))
+
+
+def _average_shifts(frames: Iterable[Frame], grid: MicroLensGrid) -> FloatArray | None:
+    """Return the median shift over frames in each part, (9, 2) px; None if one is not known."""
+    if grid.lattice is None:
+        return None
+    found = [
+        measure_grid_shifts(frame, grid)
+        for frame in frames
+        if measure_modulation(frame, grid.lattice) >= _LEAST_MODULATION
+    ]
+    parts = np.stack(found, axis=1) if found else np.empty((0, 0, 2))
+    known = [part[np.isfinite(part).all(axis=1)] for part in parts]
+    if not known or min(map(len, known)) == 0:
+        return None
+    return np.array([np.median(part, axis=0) for part in known])
 
 
 def _fit_move(shifts: FloatArray) -> FloatArray:
@@ -178,30 +208,68 @@ def _wave(turns: FloatArray) -> npt.NDArray[np.complex64]:
 def measure_grid_shifts(frame: Frame, grid: MicroLensGrid) -> FloatArray:
     """Return how far micro images are from the grid in parts of the image, (9, 2) in px.
 
-    From the phase of the brightness at the lattice's two frequencies: micro images are bright in
-    the middle. Modulo the lattice; NaN where the pattern is weak.
+    From the phase, at the lattice's two frequencies, of where the image is calm (`compute_calm`):
+    the borders of micro images are rough. Shading across a micro image would shift the phase of the
+    brightness itself, by half a pixel where gaps are narrow. Shifts are modulo the lattice, and NaN
+    where the pattern is weak.
     """
     shifts = np.full((_PARTS**2, 2), np.nan)
     if grid.lattice is None:
         return shifts
-    basis = grid.lattice.basis_px
-    frequencies = np.linalg.inv(basis).T
-    for part, (ys, xs) in enumerate(_cut_parts(frame.gray.shape)):
-        crop = frame.gray[ys[0] : ys[-1] + 1, xs[0] : xs[-1] + 1]
-        window = np.outer(np.hanning(len(ys)), np.hanning(len(xs))).astype(np.float32)
-        pattern = (crop - crop.mean()) * window
+    lattice = grid.lattice
+    side = math.ceil(_BEND_TILE * lattice.pitch_px)
+    calm = compute_calm(frame.gray)
+    for part, (ys, xs) in enumerate(_cut_parts(calm.shape)):
+        crop = calm[ys[0] : ys[-1] + 1, xs[0] : xs[-1] + 1]
+        weight_y, weight_x = (np.hanning(len(ys) + 2)[1:-1], np.hanning(len(xs) + 2)[1:-1])
+        pattern = (crop - crop.mean()) * np.outer(weight_y, weight_x).astype(np.float32)
+        tiles = [
+            (cut_y, cut_x, _bend_at(grid, xs, weight_x, cut_x, ys, weight_y, cut_y))
+            for cut_y, cut_x in itertools.product(_cut(len(ys), side), _cut(len(xs), side))
+        ]
         places = np.zeros(2)
-        for axis, frequency in enumerate(frequencies):
+        for axis, frequency in enumerate(np.linalg.inv(lattice.basis_px).T):
             # the frequency itself, and eight about it a few bins away
             off = np.array([0.0, -4.0, 4.0])
-            at_y = _wave(np.outer(frequency[1] + off / len(ys), ys))
-            at_x = _wave(np.outer(xs, frequency[0] + off / len(xs)))
-            values = at_y @ pattern @ at_x
+            values = np.zeros((3, 3), np.complex128)
+            for cut_y, cut_x, bend in tiles:
+                at_y = _wave(np.outer(frequency[1] + off / len(ys), ys[cut_y]))
+                at_x = _wave(np.outer(xs[cut_x], frequency[0] + off / len(xs)))
+                found = at_y @ pattern[cut_y, cut_x] @ at_x
+                values += found * np.exp(2j * np.pi * frequency @ bend)
             around = np.median(np.abs(values).ravel()[1:])
             if not np.abs(values[0, 0]) > _CLEAR * around:
                 places[axis] = np.nan
                 continue
-            phase = np.angle(values[0, 0]) + 2.0 * np.pi * frequency @ grid.lattice.origin_px
+            phase = np.angle(values[0, 0]) + 2.0 * np.pi * frequency @ lattice.origin_px
             places[axis] = -np.angle(np.exp(1j * phase)) / (2.0 * np.pi)
-        shifts[part] = places @ basis
+        shifts[part] = places @ lattice.basis_px
     return shifts
+
+
+def _cut(length: int, side: int) -> list[slice]:
+    """Return runs of about `side` indices."""
+    ends = np.linspace(0, length, max(1, round(length / side)) + 1).astype(int).tolist()
+    return list(itertools.starmap(slice, itertools.pairwise(ends)))
+
+
+def _bend_at(
+    grid: MicroLensGrid,
+    xs: IntArray,
+    weight_x: FloatArray,
+    cut_x: slice,
+    ys: IntArray,
+    weight_y: FloatArray,
+    cut_y: slice,
+) -> FloatArray:
+    """Return how far centers in the weighted middle of a tile are from the lattice, (2,)."""
+    if grid.bend is None:
+        return np.zeros(2)
+    middle = [
+        np.average(places[cut], weights=weights[cut])
+        for places, weights, cut in ((xs, weight_x, cut_x), (ys, weight_y, cut_y))
+    ]
+    place = np.array([middle])
+    # The bend is a function of the place in the lattice, which is a bend away from here.
+    found: FloatArray = grid.bend.at(place - grid.bend.at(place))[0]
+    return found

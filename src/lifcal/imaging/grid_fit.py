@@ -53,9 +53,9 @@ about the noise than about the lens."""
 _LARGE_TREND = 0.004
 """In pitches: 0.1 px at 25 px. A center that is wrong by that much moves a virtual point by up to
 0.4 px, several times what a measured point is off by."""
-_APERTURE = (0.25, 0.125)
+_APERTURE = (0.35, 0.1)
 """Radius of a micro aperture in pitches, and its standard deviation, before looking at the image:
-anything up to half the pitch."""
+between masked arrays (0.25) and those filled to the border (0.47)."""
 WHITE_STRUCTURE = 0.11
 """A micro image of a white image differs from the mean one by less than this (rms, relative)."""
 
@@ -538,7 +538,7 @@ def _take_off_shading(
     blur by 1/12 px^2; the micro aperture, a disc of radius `a` px that is seen from the main lens
     with the radius `micro_px`, blurs by a micro_px / 4, as the shading goes with the direction in
     which light leaves it. Lens types with different `micro_px` are shifted differently, and that
-    tells `a`; where types do not tell, it is taken as half of what fits into the pitch.
+    tells `a`; where types do not tell, `_APERTURE` does.
 
     The second return value is the shift, (n_lenses, 2), that one standard deviation of `a` makes.
     """

@@ -23,7 +23,9 @@ _COLORS = {
 
 
 def draw_grid_fit(fit: GridFit, image: Float32Array) -> ColorImage:
-    """Return the middle of the image with the grid's circles, its corner, and a residual map.
+    """Return the middle of the image with the grid's circles, its corner, and maps of deviations.
+
+    The maps are of the residuals, lens by lens, and of the bend where there is one.
 
     Parameters
     ----------
@@ -47,6 +49,17 @@ def draw_grid_fit(fit: GridFit, image: Float32Array) -> ColorImage:
         residuals[(fit.flags[lens] & flag) > 0] = _COLORS[flag]
     residuals[(fit.flags[lens] & LensFlag.RIM) > 0] = (205, 205, 205)
     bar = color_bar(0.0, top, "", 80, rows)
+    below = []
+    if fit.grid.bend is not None:
+        bend = 1000.0 * np.hypot(*fit.grid.bend.at(points).T).reshape(rows, cols)
+        most = float(bend.max())
+        below = [
+            panel(
+                colorize(bend, 0.0, most),
+                f"bend, 1/1000 px; rms {1000.0 * fit.grid.bend.rms_px:.0f}",
+            ),
+            panel(color_bar(0.0, most, "", 80, rows), "1/1000 px"),
+        ]
     legend = "green: used, magenta: outlier, red: dead, blue: rim"
     return tile(
         [
@@ -55,6 +68,7 @@ def draw_grid_fit(fit: GridFit, image: Float32Array) -> ColorImage:
                 panel(residuals, f"residuals, 1/1000 px; rms {1000.0 * fit.rms_px:.1f}"),
                 panel(bar, "1/1000 px"),
             ],
+            *([below] if below else []),
         ]
     )
 

@@ -31,6 +31,8 @@ _MATCH_FLOOR = 0.003
 """What the discs leave of the brightness in a ring."""
 _MATCH_CLEAR = 50.0
 """Squared sigmas, and four times what is left: so much worse must another order of types fit."""
+_FILL_RINGS = ((0.0, 0.25), (0.35, 0.5))
+"""In pitches: the middle of micro images, and near their borders."""
 _N_ANGLES = 48
 _GOOD_RMS = 0.01
 _WORST_RMS = 0.04
@@ -107,6 +109,21 @@ def measure_profiles(
         usable = used & whole & (level > 0.0)
         totals = totals / np.where(level > 0.0, level, np.nan)[:, None]
     return Profiles(step, totals, counts, radii, usable)
+
+
+def measure_fill(image: Float32Array, grid: MicroLensGrid) -> float:
+    """Return the brightness of micro images near their borders relative to their middles.
+
+    It tells apertures apart: the main aperture's image fills the micro images more or less. What a
+    scene shows changes it by a few per cent. NaN if there is no whole micro image.
+    """
+    profiles = measure_profiles(image, grid, np.ones(len(grid), np.bool_))
+    radius, value, count = profiles.mean(profiles.usable)
+    radius = radius / grid.pitch_px
+    middle, border = ((count > 0) & (low <= radius) & (radius < high) for low, high in _FILL_RINGS)
+    if not (middle.any() and border.any()):
+        return math.nan
+    return float(value[border].mean() / max(float(value[middle].mean()), 1e-9))
 
 
 @dataclass(frozen=True, eq=False)

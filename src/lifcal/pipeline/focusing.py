@@ -12,6 +12,7 @@ virtual_depth/NAME_color.png   for people
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,12 @@ FRAMES_FOR_RANGE = 5
 NO_DEPTH = "hardly any virtual depth: too little texture, or the grid or the range is not its own"
 LEAST_KNOWN = 0.01
 """Share of the pixels: below it, what is known is chance."""
+LARGE_MISFIT = 0.01
+"""Of centers in parts of the image, in pitches: 0.2 px at 20 px. Raws of the grid's own camera show
+0.03 px; a center that is wrong by 0.2 px moves a virtual point by up to 0.8 px."""
+LARGE_FILL_RATIO = 1.15
+"""Brightness near the borders of micro images, of raws against a white image. Raws of the same
+aperture agree within 0.04; an aperture that is wider by a tenth changes it by half."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,7 +325,11 @@ def make_engine(
             else _fit_to_raws(usable, start, listener)
         )
         grid = fit.grid
-        figures = {"source": SOURCES[fit.source], "residual_rms_px": fit.rms_px}
+        figures = {
+            "source": SOURCES[fit.source],
+            "residual_rms_px": fit.rms_px,
+            "left_px": fit.trend_px,
+        }
         notes += fit.notes
     for index in usable.choose(1):
         notes += find_mosaic(usable, index)
@@ -331,10 +342,18 @@ def make_engine(
         chosen = usable.choose(FRAMES_FOR_RANGE)
     if not chosen:
         return None
-    if sources["grid"] is not None:
+    if sources["grid"] is not None or white is not None:
         grid, moved_px = follow_frames(usable, chosen, grid, listener)
+        figures["moved_px"] = moved_px
         if moved_px > 0.0:
-            notes.append(f"the grid moved by {moved_px:.2f} px to where the raws show it")
+            notes.append(
+                f"the grid moved by {moved_px:.2f} px to where the raws show it: the lens was "
+                "moved or focused anew after the grid was made"
+            )
+    figures["misfit_px"], more = find_misfit(usable, chosen, grid)
+    notes += more
+    if white is not None:
+        notes += compare_aperture(white, usable, chosen, grid)
     if vignetting is None and grid.discs is None:
         vignetting = average_vignetting(usable, chosen, grid)
         notes.append(
@@ -393,6 +412,41 @@ def follow_frames(
         return grid, 0.0
     off = found.centers_raw_px[found.index.nearest(grid.centers_raw_px)] - grid.centers_raw_px
     return found, float(np.median(np.hypot(*off.T)))
+
+
+def find_misfit(
+    usable: UsableFrames, chosen: list[int], grid: MicroLensGrid
+) -> tuple[float | None, list[str]]:
+    """Return how far centers are off in parts of the image, and a note if that is much.
+
+    In px, what moving, turning and stretching the grid cannot take off; None if frames do not tell.
+    """
+    from lifcal.imaging.grid_check import measure_misfit
+
+    found = measure_misfit((usable[index] for index in chosen), grid)
+    if not found > LARGE_MISFIT * grid.pitch_px:
+        return (None if math.isnan(found) else found), []
+    note = (
+        f"in parts of the image the raws show micro images {found:.2f} px off the grid: it lacks "
+        "their bend, or has another camera's. Fit it anew to a white image or to raws (lifcal grid)"
+    )
+    return found, [note]
+
+
+def compare_aperture(
+    white: Frame, usable: UsableFrames, chosen: list[int], grid: MicroLensGrid
+) -> list[str]:
+    """Return a note if the frames chosen were not recorded with the white image's aperture."""
+    from lifcal.imaging.grid_check import compare_fill
+
+    ratio = compare_fill(white, (usable[index] for index in chosen), grid)
+    if not (ratio > LARGE_FILL_RATIO or 1.0 / ratio > LARGE_FILL_RATIO):
+        return []
+    return [
+        f"{white.source}: near their borders, the micro images of the raws are {ratio:.2f} times "
+        "as bright as those of the white image: one was recorded with another aperture, or stored "
+        "with another gamma. Depth suffers; record a white image as the raws were recorded"
+    ]
 
 
 def find_mosaic(usable: UsableFrames, index: int) -> list[str]:
@@ -529,6 +583,9 @@ def _figures(grid: MicroLensGrid) -> dict[str, Any]:
     return {
         "layout": "explicit" if grid.lattice is None else grid.lattice.layout,
         "pitch_px": grid.pitch_px,
+        "bend_order": 0 if grid.bend is None else grid.bend.order,
+        "bend_rms_px": 0.0 if grid.bend is None else grid.bend.rms_px,
+        "lens_deviations_rms_px": grid.deviations_rms_px,
         "lenses": len(grid),
         "radius_px": float(grid.radius_px),
         "types": grid.n_types,

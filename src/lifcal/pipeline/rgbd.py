@@ -33,7 +33,9 @@ from lifcal.pipeline.focusing import (
     average_vignetting,
     check_shown,
     check_white,
+    compare_aperture,
     compute_checksum,
+    find_misfit,
     find_mosaic,
     follow_frames,
     read_white,
@@ -371,8 +373,10 @@ def _make_engine(
             "it: calibrate again"
         )
         camera = replace(camera, grid=grid)
+    notes += find_misfit(usable, chosen, grid)[1]
     vignetting = None  # that of the grid's discs
     if white is not None:
+        notes += compare_aperture(white, usable, chosen, grid)
         vignetting = vignetting_from_white(white)
     elif grid.discs is None:
         vignetting = average_vignetting(usable, chosen, grid)
