@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import FloatArray, IntArray, check_array
-from lifcal.camera.bend import fit_field
+from lifcal.camera.bend import GridBend, fit_field
 from lifcal.camera.grid import Lattice, MicroLensGrid, check_image_size, find_rows, list_lenses
 from lifcal.errors import EstimationError, InputError
 
@@ -68,20 +68,7 @@ def grid_from_center_list(
         if len(types) < len(rows):
             raise InputError(f"{len(types)} lens types for {len(rows)} centers")
         n_types, rule = _find_rule(types[rows], indices)
-    design = np.column_stack([np.ones(len(indices)), indices])
-    start: FloatArray = np.linalg.lstsq(design, centers, rcond=None)[0].astype(np.float64)
-    lattice = Lattice(start[0], start[1:], n_types, rule)
-    for _ in range(2):  # the second time at places that hold the constant and linear terms
-        places = lattice.centers(indices)
-        field = fit_field(places, centers - places, size)
-        shift, matrix = field.affine
-        lattice = Lattice(
-            lattice.origin_px + shift + lattice.origin_px @ matrix,
-            lattice.basis_px + lattice.basis_px @ matrix,
-            n_types,
-            rule,
-        )
-    bend = field.bend
+    lattice, bend = fit_lattice_and_bend(centers, indices, size, n_types, rule)
     radius = lattice.pitch_px / 2.0 if radius_px is None else radius_px
     own: FloatArray | None = None
     if deviations:
@@ -96,6 +83,30 @@ def grid_from_center_list(
         bend=bend,
         deviations_px=own,
     )
+
+
+def fit_lattice_and_bend(
+    centers_raw_px: FloatArray,
+    indices_qr: IntArray,
+    image_size: tuple[int, int],
+    n_types: int = 1,
+    type_rule: tuple[int, int, int] = (0, 0, 0),
+) -> tuple[Lattice, GridBend | None]:
+    """Return the lattice and the smooth bend nearest to centers whose places (q, r) are known."""
+    design = np.column_stack([np.ones(len(indices_qr)), indices_qr])
+    start: FloatArray = np.linalg.lstsq(design, centers_raw_px, rcond=None)[0].astype(np.float64)
+    lattice = Lattice(start[0], start[1:], n_types, type_rule)
+    for _ in range(2):  # the second time at places that hold the constant and linear terms
+        places = lattice.centers(indices_qr)
+        field = fit_field(places, centers_raw_px - places, image_size)
+        shift, matrix = field.affine
+        lattice = Lattice(
+            lattice.origin_px + shift + lattice.origin_px @ matrix,
+            lattice.basis_px + lattice.basis_px @ matrix,
+            n_types,
+            type_rule,
+        )
+    return lattice, field.bend
 
 
 def _find_basis(centers: FloatArray) -> FloatArray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lifcal.arrays import read_only
 from lifcal.camera import (
     ArrayTilt,
     BrownDistortion,
@@ -19,6 +20,7 @@ from lifcal.camera import (
     PhysicalParameters,
     PlenopticCamera,
 )
+from lifcal.camera.center_list import fit_lattice_and_bend
 from lifcal.errors import ConfigError, InputError
 from lifcal.simulate.imperfections import REAL, Imperfections
 from lifcal.simulate.optics import MicroLenses, Optics
@@ -159,12 +161,20 @@ def _place_lenses(
     inside = (recorded >= -0.5 - radius).all(axis=1) & (
         recorded <= np.array(camera.image_size) - 0.5 + radius
     ).all(axis=1)
+    recorded, indices = recorded[inside], indices[inside]
+    near, bend = fit_lattice_and_bend(
+        recorded, indices, camera.image_size, lattice.n_types, lattice.type_rule
+    )
+    smooth = near.centers(indices)
+    smooth = smooth if bend is None else smooth + bend.at(smooth)
     grid = replace(
         camera.grid,
-        centers_raw_px=recorded[inside],
-        lens_types=lattice.types(indices[inside]),
-        lattice=None,
-        indices_qr=None,
+        centers_raw_px=recorded,
+        lens_types=lattice.types(indices),
+        lattice=near,
+        indices_qr=read_only(indices),
+        bend=bend,
+        deviations_px=recorded - smooth,
     )
     tilt = None
     if imperfections.tilt_x_deg or imperfections.tilt_y_deg:
