@@ -90,6 +90,26 @@ def test_the_help_names_everything_that_can_be_simulated():
         assert name in text, name
 
 
+def test_imperfections_of_a_simulation(tmp_path):
+    done = lifcal(
+        *SIMULATE, "--frames", 1, "--tilt", 0.03, -0.02, "--object-distortion", 0.02, 0,
+        "--gamma", 2.2, "--compression", "jpeg", "-o", tmp_path / "out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    made = json.loads((tmp_path / "out" / "simulation.json").read_text())["imperfections"]
+    assert (made["tilt_x_deg"], made["tilt_y_deg"]) == (0.03, -0.02)
+    assert (made["object_distortion_a"], made["gamma"]) == (0.02, 2.2)
+    assert (tmp_path / "out" / "raw" / "0000.jpg").is_file()
+    fit = json.loads((tmp_path / "out" / "truth" / "best_fit.json").read_text())
+    assert fit["best_fit"]["rms_px"] < 0.01
+    assert_one_line_error(
+        lifcal(*SIMULATE, "--tilt", 3, 0, "-o", tmp_path / "no"), "tilt_x_deg is 3.0"
+    )
+    assert_one_line_error(
+        lifcal(*SIMULATE, "--camera", "minireal", "-o", tmp_path / "no"), "mini-real"
+    )
+
+
 def test_the_same_command_again_is_quick_and_changes_nothing(recording):
     before = {path: path.stat().st_mtime_ns for path in (recording / "raw").iterdir()}
     assert lifcal(*SIMULATE, "-o", recording).returncode == 0
