@@ -109,8 +109,8 @@ def test_the_camera_is_right(recording, found):
     assert found.summary["n_registered"] == FRAMES
     assert 0.05 < found.summary["rms_px"] < 0.3
     assert found.problems == ()
-    # no one said what is on the lens
-    assert found.verdict.endswith(" mm? If not, the pixel size is not 17.6 um.")
+    # images cannot tell the pixel size
+    assert found.verdict.endswith("engraved on your lens? If not, check --pixel-size-um.")
 
 
 def test_all_files_are_there(recording, found):
