@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from lifcal.arrays import FloatArray
+from lifcal.arrays import BoolArray, FloatArray
 from lifcal.errors import ConfigError, InputError
 
 DICTIONARY = "DICT_6X6_250"
@@ -30,6 +30,21 @@ _MOST_REACH_PX = 4.0
 _HALF_STEPS = 16
 _EDGE_PART = (0.12, 0.88)
 """Of an edge: near the corners, blur bends it."""
+_CODE_PARTS = (0.25, 0.5, 0.75)
+"""Places along the edge of a code cell: away from its ends, where blur bends it."""
+_LEAST_CELL_PX = 5.0
+"""Width of a code cell from which on its edges can be told apart: blur is some 2 px wide."""
+_AGREE_PX = 0.5
+"""How far an edge of the code may be from where the corners put it. On clean markers of rendered
+recordings the edges scatter by 0.05 to 0.1 px."""
+_MOST_PERSPECTIVE = 0.8
+"""Largest sum of the two perspective terms of a homography from a square of half side 1. At 1, the
+plane of the marker would reach the camera at one of its corners."""
+_CLEAR_SHARE = 0.9
+"""Share of a code's edges that agree if nothing is hidden. On clean markers it is 0.97 to 1."""
+_LEAST_SHARE = 0.75
+"""With a smaller share that agrees, too much of a marker is hidden to tell where it is. Of one with
+a corner behind a bowl, 0.93 and more agreed where the fit was right, 0.62 and less where not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,28 +82,32 @@ def detect_markers(image: npt.NDArray[np.uint8], dictionary: str = DICTIONARY) -
 
     Corners are where lines through the four edges meet: blur rounds a corner off, and what looks
     for the corner itself (OpenCV's sub-pixel refinement) finds it too far inside, but blur does not
-    move a straight edge. An id that appears twice is left out: which one is meant cannot be told.
+    move a straight edge. Where something hides a part of these edges, the corners are where the
+    code inside says that they are. A marker of which too much is hidden is left out; so is an id
+    that appears twice, because which one is meant cannot be told.
     """
     if dictionary not in DICTIONARIES:
         raise ConfigError.unknown("marker dictionary", dictionary, DICTIONARIES)
     parameters = cv2.aruco.DetectorParameters()
     parameters.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
-    detector = cv2.aruco.ArucoDetector(
-        cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, dictionary)), parameters
-    )
+    codes = cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, dictionary))
+    detector = cv2.aruco.ArucoDetector(codes, parameters)
     corners, ids, _ = detector.detectMarkers(np.ascontiguousarray(image))
     if len(corners) == 0:
         return []
     found = [int(i) for i in np.ravel(ids)]
     pixels = image.astype(np.float32)
-    return sorted(
-        (
-            Marker(marker_id, _refine(pixels, np.asarray(square, np.float64).reshape(4, 2)))
-            for marker_id, square in zip(found, corners, strict=True)
-            if found.count(marker_id) == 1
-        ),
-        key=lambda marker: marker.id,
-    )
+    markers = []
+    for marker_id, square in sorted(zip(found, corners, strict=True), key=lambda item: item[0]):
+        if found.count(marker_id) > 1:
+            continue
+        by_edges = _refine(pixels, np.asarray(square, np.float64).reshape(4, 2))
+        cells = codes.markerSize + 2
+        code = cv2.aruco.generateImageMarker(codes, marker_id, cells) > 0
+        checked = _check_code(pixels, code, by_edges)
+        if checked is not None:
+            markers.append(Marker(marker_id, checked))
+    return markers
 
 
 def _refine(image: npt.NDArray[np.float32], corners: FloatArray) -> FloatArray:
@@ -124,19 +143,10 @@ def _fit_edge(
     places = start + np.linspace(*_EDGE_PART, max(int(length), 12))[:, None] * along * length
     steps = np.linspace(-reach, reach, 2 * _HALF_STEPS + 1)
     for _ in range(3):
-        grid = (places[:, None, :] + steps[:, None] * out).astype(np.float32)
-        x, y = np.ascontiguousarray(grid[:, :, 0]), np.ascontiguousarray(grid[:, :, 1])
-        profile = cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        slope = np.maximum(np.diff(np.asarray(profile), axis=1), 0.0)
-        total = slope.sum(axis=1)
-        good = total > 0.3 * np.median(total)
+        off, good = _find_edges(image, places, np.broadcast_to(out, places.shape), steps)
         if good.sum() < 6:
             return None
-        middle = 0.5 * (steps[1:] + steps[:-1])
-        # squared, so that noise far from the edge counts little
-        weight = slope[good] ** 2
-        off = weight @ middle / weight.sum(axis=1)
-        points = places[good] + off[:, None] * out
+        points = places[good] + off[good, None] * out
         keep = np.ones(len(points), np.bool_)
         for _ in range(3):
             center = points[keep].mean(axis=0)
@@ -146,6 +156,137 @@ def _fit_edge(
         # begin again from the edge, so that the profile is centered on it
         places = places - ((places - center) @ normal)[:, None] * normal
     return np.append(normal, -normal @ center)
+
+
+def _check_code(
+    image: npt.NDArray[np.float32], code: BoolArray, corners: FloatArray
+) -> FloatArray | None:
+    """Return the corners, if the edges of the code are where they put them.
+
+    Else the corners that these edges tell; None if too few of them agree on any.
+
+    Parameters
+    ----------
+    image : (height, width) float32
+    code : (n_cells, n_cells) bool
+        Which cells are white, the black border included.
+    corners : (4, 2) float64
+    """
+    sides = np.linalg.norm(corners - np.roll(corners, 1, axis=0), axis=1)
+    cell = float(sides.min()) / len(code)
+    if cell < _LEAST_CELL_PX:
+        return corners
+    edges, reach = _list_edges(code), min(_MOST_REACH_PX, 0.4 * cell)
+    fitted, share = _fit_code(image, edges, corners, reach)
+    if share >= _CLEAR_SHARE:
+        moved = float(np.linalg.norm(fitted - corners, axis=1).max())
+        return corners if moved < _AGREE_PX else fitted
+    # Perhaps one corner is far off: begin with the parallelogram of the three others.
+    for i in range(4):
+        start = corners.copy()
+        start[i] = corners[i - 1] + corners[(i + 1) % 4] - corners[i - 2]
+        again = _fit_code(image, edges, start, reach)
+        if again[1] > share:
+            fitted, share = again
+    return fitted if share >= _LEAST_SHARE else None
+
+
+def _list_edges(code: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Return places on the edges between black and white, and the directions to the white side.
+
+    Both are (n, 2), in a frame in which the marker's corners are at (-1, -1) to (1, 1).
+    """
+    n = len(code)
+    cells = np.pad(code, 1, constant_values=True).astype(np.int8)  # a white margin
+    parts = np.array(_CODE_PARTS)
+    places, directions = [], []
+    for axis in (0, 1):
+        rise = np.diff(cells, axis=1 - axis)  # along x for axis 0
+        for row, col in np.argwhere(rise != 0):
+            # an edge along y at x = col, or along x at y = row; cell (1, 1) begins at the corner
+            fixed, first = (col, row - 1) if axis == 0 else (row, col - 1)
+            place = np.empty((len(parts), 2))
+            place[:, axis] = fixed
+            place[:, 1 - axis] = first + parts
+            direction = np.zeros_like(place)
+            direction[:, axis] = rise[row, col]
+            places.append(place)
+            directions.append(direction)
+    return np.concatenate(places) * (2.0 / n) - 1.0, np.concatenate(directions)
+
+
+def _fit_code(
+    image: npt.NDArray[np.float32],
+    edges: tuple[FloatArray, FloatArray],
+    corners: FloatArray,
+    reach_px: float,
+) -> tuple[FloatArray, float]:
+    """Fit a homography to the edges of a code; return the corners, and the share that agrees.
+
+    Edges are looked for up to `reach_px` from where the homography puts them. Gauss-Newton on their
+    distances along their normals, with weights that make those of hidden edges count little.
+    """
+    places, directions = edges
+    square = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+    matrix = cv2.getPerspectiveTransform(square.astype(np.float32), corners.astype(np.float32))
+    h = np.asarray(matrix, np.float64).ravel()[:8]
+    steps = np.linspace(-reach_px, reach_px, 2 * _HALF_STEPS + 1)
+    share = 0.0
+    for _ in range(12):
+        seen, by_place, by_h = _project_plane(h, places)
+        # An edge's direction in the image, and its normal towards the white side.
+        along = np.einsum("nij,nj->ni", by_place, directions[:, ::-1])
+        out = np.stack([along[:, 1], -along[:, 0]], axis=1)
+        white = np.einsum("nij,nj->ni", by_place, directions)
+        out *= np.sign(np.sum(out * white, axis=1, keepdims=True))
+        out /= np.linalg.norm(out, axis=1, keepdims=True)
+        off, clear = _find_edges(image, seen, out, steps)
+        if clear.sum() < len(h):
+            return corners, 0.0
+        system = np.einsum("ni,nij->nj", out, by_h)
+        change = np.zeros(8)
+        for _ in range(10):
+            left = off - system @ change
+            scale = max(1.5 * float(np.median(np.abs(left[clear]))), 0.15)
+            root = clear / (1.0 + (left / scale) ** 2)
+            change, *_ = np.linalg.lstsq(system * root[:, None], off * root, rcond=None)
+        h = h + change
+        share = float(np.mean(clear & (np.abs(off - system @ change) < _AGREE_PX)))
+        if not np.abs(h[6:]).sum() < _MOST_PERSPECTIVE:
+            return corners, 0.0
+        moved = _project_plane(h, square)[0]
+        if np.abs(moved - corners).max() < 0.01:
+            break
+        corners = moved
+    return corners, share
+
+
+def _project_plane(h: FloatArray, places: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the images (n, 2) of places in a plane, and their derivatives by place and by h."""
+    rows = np.column_stack([places, np.ones(len(places))])
+    depth = rows @ np.append(h[6:], 1.0)
+    seen = np.stack([rows @ h[:3], rows @ h[3:6]], axis=1) / depth[:, None]
+    by_place = (h[:6].reshape(2, 3)[:, :2] - seen[:, :, None] * h[6:]) / depth[:, None, None]
+    by_h = np.zeros((len(places), 2, 8))
+    by_h[:, 0, :3] = by_h[:, 1, 3:6] = rows
+    by_h[:, :, 6:] = -seen[:, :, None] * places[:, None, :]
+    return seen, by_place, by_h / depth[:, None, None]
+
+
+def _find_edges(
+    image: npt.NDArray[np.float32], places: FloatArray, out: FloatArray, steps: FloatArray
+) -> tuple[FloatArray, BoolArray]:
+    """Return how far along `out` edges from dark to bright are, and which are clear enough."""
+    grid = (places[:, None, :] + steps[:, None] * out[:, None, :]).astype(np.float32)
+    x, y = np.ascontiguousarray(grid[:, :, 0]), np.ascontiguousarray(grid[:, :, 1])
+    profile = cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    slope = np.maximum(np.diff(np.asarray(profile), axis=1), 0.0)
+    total = slope.sum(axis=1)
+    # squared, so that noise far from the edge counts little
+    weight = slope**2
+    middle = 0.5 * (steps[1:] + steps[:-1])
+    off = weight @ middle / np.maximum(weight.sum(axis=1), 1e-12)
+    return off, np.asarray(total > 0.3 * np.median(total))
 
 
 def guess_dictionary(images: Sequence[npt.NDArray[np.uint8]], given: str) -> str | None:
