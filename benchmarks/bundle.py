@@ -36,11 +36,12 @@ from lifcal.bundle import (
     SolverOptions,
     adjust,
     compute_covariance,
+    cross_validate,
     solve,
     start_from_observations,
     start_from_sfm,
 )
-from lifcal.camera import BrownDistortion, PhysicalParameters, PlenopticCamera
+from lifcal.camera import TILT_PARAMETERS, BrownDistortion, PhysicalParameters, PlenopticCamera
 from lifcal.geometry import RigidTransform
 from lifcal.simulate import CAMERAS, build_camera
 
@@ -302,24 +303,30 @@ def _focus_figures() -> list[Figure]:
 
 
 def adjust_r12(
-    *, focus: bool, strength: float | Prior = R12_STRENGTH, plane_sigma: float = 0.05
+    *,
+    focus: bool,
+    strength: float | Prior = R12_STRENGTH,
+    plane_sigma: float = 0.05,
+    folder: Path = FOLDER,
+    tilt: str = "auto",
+    validate: bool = False,
 ) -> Adjustment:
     """Return the R12-A adjustment from observations alone; the board's long edges give the scale.
 
     The focus term has the published focal planes. Its strength and the sigma of each 1 / u are
     choices, not measurements: B depends on them, and the figures show by how much.
     """
-    data = read_r12()
+    data = read_r12(folder)
     width, height = data.published.image_size
     pixel_mm = data.published.pixel_size_mm
     start = start_from_observations(
         data.observations, 50.0 / pixel_mm, ((width - 1) / 2.0, (height - 1) / 2.0)
     )
-    options = AdjustOptions()
+    options = AdjustOptions(tilt=tilt, clustered=validate)
     if focus:
         term = FocusTerm(data.focal_planes, plane_sigma=plane_sigma)
-        options = AdjustOptions(focus=term, focus_strength=strength)
-    return adjust(
+        options = replace(options, focus=term, focus_strength=strength)
+    found = adjust(
         data.observations,
         start,
         pixel_mm,
@@ -327,6 +334,37 @@ def adjust_r12(
         options,
         distances=board_distances(),
     )
+    return cross_validate(found, options) if validate else found
+
+
+def compare_detectors() -> list[Figure]:
+    """Return how far the corners of two detectors in the same images agree, in sigmas.
+
+    With the tilt estimated and cross-validated sigmas. Both detectors see the same images, so that
+    the difference of what they find should be smaller than for independent recordings.
+    """
+    older = FOLDER.with_name("R12-A-older")
+    if not older.is_dir():
+        return []
+    first, second = (
+        adjust_r12(focus=True, folder=folder, tilt="free", validate=True)
+        for folder in (FOLDER, older)
+    )
+    sigmas = first.covariance.sigmas(), second.covariance.sigmas()
+    names = first.problem.names[: first.problem.n_camera]
+    moved = first.state.as_vector() - second.state.as_vector()
+    figures = []
+    for name, difference in zip(names, moved, strict=False):
+        if name in ("F", "c_x", "c_y", "alpha", "beta", *TILT_PARAMETERS):
+            apart = abs(difference) / float(np.hypot(sigmas[0][name], sigmas[1][name]))
+            label = f"R12-A, two detectors: {name}, difference in sigmas"
+            figures.append(Figure(label, apart, "", "lower", 2.0))
+    angles, errors = first.camera.tilt_angles_deg()
+    assert errors is not None
+    for axis, angle, error in zip("xy", angles.tolist(), errors.tolist(), strict=True):
+        figures.append(Figure(f"R12-A: tilt about {axis}", angle, "deg", "lower", 0.1))
+        figures.append(Figure(f"R12-A: sigma of the tilt about {axis}", error, "deg", "lower", 0.1))
+    return figures
 
 
 def _r12_figures() -> list[Figure]:
@@ -376,6 +414,7 @@ def _r12_figures() -> list[Figure]:
     moved = published_focal_px(published, thin - 0.001)
     return [
         *figures,
+        *compare_detectors(),
         Figure("R12-A, published: F", focal, "px", "lower", 12000.0),
         Figure(
             "R12-A, published: F with its own ratio of pitches",
