@@ -63,8 +63,8 @@ _FARTHEST = 0.7
 _SAME_FOCAL = 0.1
 """Values of F nearer to each other than this give the same poses (in log F)."""
 _MOST_BACKDROP = 0.15
-"""Part of the image that may rest while the scene moves (a real turntable with a strip of backdrop:
-0.04; figures on a turntable before books and a wall, 0.27, are two scenes)."""
+"""Part of the image that may rest while the scene moves. Set between two real recordings: a
+turntable that fills the frame (0.00 to 0.01) and figures before books and a wall (0.24)."""
 _MANY_STRANGERS = 0.02
 """Share of matches that do not follow the motion of most from which on it is said."""
 _GUESS = 1.2
