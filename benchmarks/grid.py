@@ -9,10 +9,19 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import white_images
 from benchmarks.figures import Figure, best_time_s
+from benchmarks.white_images import rms
 from lifcal.arrays import Float32Array, ImageArray
-from lifcal.camera import MicroLensGrid, NoDistortion, PhysicalParameters
+from lifcal.camera import (
+    MicroLensGrid,
+    NoDistortion,
+    PhysicalParameters,
+    grid_from_center_list,
+)
+from lifcal.errors import DataError
 from lifcal.imaging.frames import open_frames
+from lifcal.imaging.grid_check import check_grid
 from lifcal.imaging.grid_fit import GridFit, fit_grid_to_frames, fit_grid_to_white, refine_grid
 from lifcal.imaging.raytrix import read_raytrix_xml
 from lifcal.simulate import (
@@ -33,7 +42,7 @@ _LAYOUTS = {"hexagonal-columns": (2.5, 3.1, 4.2), "square": (3.0,)}
 
 
 def run() -> list[Figure]:
-    return [*_white(), *_scene(), *_real(), *_times()]
+    return [*_white(), *_bent(), *_scene(), *_independent(), *_real(), *_times()]
 
 
 def make_optics(
@@ -175,6 +184,86 @@ def _white() -> list[Figure]:
         Figure("white image, lenses of wrong type, worst of 24", _worst(types), "1", "lower", 0.0),
         Figure("white image, overlap radii, worst of 24", _worst(radii), "relative", "lower", 0.03),
     ]
+
+
+def _bent() -> list[Figure]:
+    """Return figures of white images whose centers are not on a lattice."""
+    cases: dict[str, dict[str, float | bool]] = {
+        "bend of 3.5 px in the corners": {"brown_px": 3.5},
+        "bend of 8 px in the corners": {"brown_px": 8.0},
+        "tilted array, 0.4 px in the corners": {"tilt_px": 0.4},
+        "jitter of 0.05 px": {"jitter_px": 0.05},
+        "cos^4 shading": {"cos4": True},
+        "cos^4 shading, micro apertures filled": {"cos4": True, "aperture_px": 9.0},
+        "cos^4 shading, one lens type": {"cos4": True, "n_types": 1},
+        "all of these and 4 % dirty lenses": {
+            "brown_px": 3.5,
+            "tilt_px": 0.4,
+            "jitter_px": 0.05,
+            "cos4": True,
+            "dust": 0.04,
+        },
+    }
+    figures = []
+    for what, options in cases.items():
+        errors = []
+        for seed in range(2):
+            rng = np.random.default_rng([7, seed])
+            white = white_images.render_white(rng, **options)  # type: ignore[arg-type]
+            errors.append(rms(white.errors(fit_grid_to_white(white.image).grid)))
+        figures.append(
+            Figure(
+                f"white image, {what}, centers, worse of 2, rms", max(errors), "px", "lower", 0.03
+            )
+        )
+    return figures
+
+
+def _independent() -> list[Figure]:
+    """Return figures of recordings of another renderer, where they are at hand."""
+    figures = []
+    for name in ("bent", "tilted"):
+        folder = REAL_DATA / "independent" / name
+        if not folder.exists():
+            continue
+        true = np.load(folder / "truth" / "micro_images.npy")[:, 3:5]
+        true = true[((true > 12.0) & (true < [1387.0, 987.0])).all(axis=1)]
+        frames = open_frames(folder / "raw")
+        grids = {
+            image: fit_grid_to_white(open_frames(folder / image).read(0)).grid
+            for image in ("white.png", "white16.png")
+        }
+        grids["20 frames"] = fit_grid_to_frames(frames, max_frames=N_SCENE_FRAMES).grid
+        for what, grid in grids.items():
+            error = rms(grid.centers_raw_px[grid.nearest(true)] - true)
+            # Lenses of `tilted` jitter by 0.057 px rms, which frames do not show.
+            limit = 0.15 if what == "20 frames" else 0.03
+            figures.append(
+                Figure(f"independent/{name}, {what}, centers, rms", error, "px", "lower", limit)
+            )
+        refused = 0
+        for index in range(len(frames)):
+            try:
+                check_grid(frames.read(index), grids["white.png"])
+            except DataError:
+                refused += 1
+        figures.append(
+            Figure(f"independent/{name}, frames refused of 24", float(refused), "1", "lower", 0.0)
+        )
+    listed = REAL_DATA / "R12-A" / "center-R12-A.csv"
+    if listed.exists():
+        centers = np.genfromtxt(listed, delimiter=",", skip_header=1)[:, 2:]
+        bend = grid_from_center_list(centers, (4080, 3068)).bend
+        figures.append(
+            Figure(
+                "real R12, bend of 26,600 centers of a white image, rms",
+                0.0 if bend is None else bend.rms_px,
+                "px",
+                "lower",
+                0.12,
+            )
+        )
+    return figures
 
 
 def _worst(values: list[float]) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.grid import make_optics, make_white
+from benchmarks.white_images import SIZE, render_white, rms
 from lifcal.camera import GridBend, MicroLensGrid, read_grid, write_grid
 from lifcal.errors import DataError
 from lifcal.imaging.frames import make_frame, open_frames
@@ -18,7 +19,6 @@ from lifcal.imaging.grid_check import (
 )
 from lifcal.imaging.grid_fit import LensFlag, fit_grid_to_frames, fit_grid_to_white, refine_grid
 from lifcal.imaging.grid_picture import draw_grid_fit
-from tests.imaging.white_images import SIZE, render_white, rms
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,12 @@ _TILES = 64
 what scene frames show in common; with fewer, leaving out a corner leaves its bend unknown."""
 _POINTS_A_TERM = 10
 """Fewer points for each coefficient leave too little to judge the order by."""
-_CLEAR_SIGMAS = 2.0
-"""A higher order must predict better by this many standard errors of the difference."""
+_CLEAR_SIGMAS = 3.0
+"""A higher order must predict better by this many standard errors of the difference. With two, one
+half of the frames of a real recording had order 6 and the other order 3."""
+_CLEAR_SHARE = 0.25
+"""Or by this share of the sum of squares: a bend that is in the corners alone has a large standard
+error, however clear it is."""
 _FAR_SIGMAS = 10.0
 """Points farther off than this do not count at all: dust, or the wrong lens."""
 _LITTLE = 1e-9
@@ -180,9 +184,10 @@ def fit_field(
     """Fit a smooth field to displacements; outliers are weighted down.
 
     The order is the one that predicts best: each tile of the image is predicted from all others,
-    and a higher order is taken only where its predictions are better by twice the standard error
-    of the difference. Errors that neighbors have in common (what a scene shows) therefore raise
-    neither the order nor the confidence: the covariance is the jackknife's over the same tiles.
+    and a higher order is taken only where its predictions are better by three times the standard
+    error of the difference, or by a quarter. Errors that neighbors have in common (what a scene
+    shows) therefore raise neither the order nor the confidence: the covariance is the jackknife's
+    over the same tiles.
 
     Parameters
     ----------
@@ -207,7 +212,8 @@ def fit_field(
     for order in range(2, most + 1):
         trial = sums.predict(count_terms(order))[1]
         gain = scores - trial
-        if gain.sum() > _CLEAR_SIGMAS * math.sqrt(len(gain)) * gain.std():
+        error = math.sqrt(len(gain)) * float(gain.std())
+        if gain.sum() > min(_CLEAR_SIGMAS * error, _CLEAR_SHARE * float(scores.sum())):
             best, scores = order, trial
     n = count_terms(best)
     sums = _sum_tiles(basis[:, :n], shifts_px, _weigh(basis[:, :n], shifts_px), tiles)

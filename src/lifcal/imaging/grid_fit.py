@@ -50,9 +50,10 @@ _PIXEL_BLUR_PX2 = 1.0 / 12.0
 _CLEAR_SPREAD = 1.0
 """Variance of the lenses' own deviations over that of their noise. Below it a deviation tells more
 about the noise than about the lens."""
-_LARGE_TREND = 0.004
+_LARGE_TREND = {"white": 0.004, "frames": 0.015, "scene": 0.015}
 """In pitches: 0.1 px at 25 px. A center that is wrong by that much moves a virtual point by up to
-0.4 px, several times what a measured point is off by."""
+0.4 px, several times what a measured point is off by. What frames of a scene have in common looks
+like a trend of up to 0.005 pitches."""
 _APERTURE = (0.35, 0.1)
 """Radius of a micro aperture in pitches, and its standard deviation, before looking at the image:
 between masked arrays (0.25) and those filled to the border (0.47)."""
@@ -622,7 +623,7 @@ def _judge(grid: MicroLensGrid, match: LensMatch, source: str, notes: list[str])
         ]
     left = residuals[used] - (0.0 if grid.deviations_px is None else grid.deviations_px[used])
     trend = _measure_trend(grid.centers_raw_px[used], left)
-    if trend > _LARGE_TREND * grid.pitch_px:
+    if trend > _LARGE_TREND[source] * grid.pitch_px:
         notes = [
             *notes,
             f"centers deviate smoothly by another {trend:.2f} px rms from the lattice and the bend "

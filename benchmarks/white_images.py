@@ -1,4 +1,4 @@
-"""White images with centers that are not on a lattice, rendered directly: no code of the package's.
+"""White images whose centers are not on a lattice, rendered directly, without code of the package.
 
 A pixel at offset m from a micro-image center sees the main aperture (a disc of radius MAIN px)
 through each point p of the micro aperture (a disc of radius APERTURE px), displaced by p / v. Light
@@ -11,6 +11,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+
+from lifcal.arrays import Float32Array, FloatArray, IntArray
+from lifcal.camera import MicroLensGrid
 
 SIZE = (760, 580)
 PITCH = 20.3
@@ -26,33 +29,39 @@ FOCUS = (2.6, 3.4, 4.8)
 class White:
     """A rendered white image, (height, width), with the true centers and types of its lenses."""
 
-    image: np.ndarray
-    centers_px: np.ndarray
-    types: np.ndarray
+    image: Float32Array
+    centers_px: FloatArray
+    types: IntArray
 
-    def errors(self, grid) -> np.ndarray:
+    def errors(self, grid: MicroLensGrid) -> FloatArray:
         """Return found minus true centers of the lenses that are wholly in the image."""
         whole = ((self.centers_px > PITCH) & (self.centers_px < np.array(SIZE) - PITCH)).all(axis=1)
         true = self.centers_px[whole]
-        return grid.centers_raw_px[grid.nearest(true)] - true
+        off: FloatArray = grid.centers_raw_px[grid.nearest(true)] - true
+        return off
 
 
-def rms(errors: np.ndarray) -> float:
+def rms(errors: FloatArray) -> float:
+    """Return the root mean square length."""
     return math.sqrt(float(np.mean(np.sum(errors**2, axis=1))))
 
 
-def bend_brown(places: np.ndarray, largest_px: float) -> np.ndarray:
+def bend_brown(places: FloatArray, largest_px: float) -> FloatArray:
     """Return a barrel distortion that is `largest_px` in the image's corners, off its middle."""
     off = places - np.array([SIZE[0] * 0.52, SIZE[1] * 0.47])
     square = np.sum(off**2, axis=1, keepdims=True)
     corner = math.hypot(*SIZE) / 2.0
-    return -largest_px * off / corner * (square / corner**2) * (1.0 - 0.2 * square / corner**2)
+    found: FloatArray = (
+        -largest_px * off / corner * (square / corner**2) * (1.0 - 0.2 * square / corner**2)
+    )
+    return found
 
 
-def bend_tilt(places: np.ndarray, largest_px: float) -> np.ndarray:
+def bend_tilt(places: FloatArray, largest_px: float) -> FloatArray:
     """Return the quadratic field that a tilted array makes."""
     off = (places - np.array(SIZE) / 2.0) / (math.hypot(*SIZE) / 2.0)
-    return largest_px * off * (off @ np.array([0.8, -0.6]))[:, None]
+    found: FloatArray = largest_px * off * (off @ np.array([0.8, -0.6]))[:, None]
+    return found
 
 
 def render_white(
@@ -67,6 +76,25 @@ def render_white(
     noise: float = 0.01,
     n_types: int = 3,
 ) -> White:
+    """Render a white image of a hexagonal array.
+
+    Parameters
+    ----------
+    rng : Generator
+    brown_px, tilt_px : float
+        Size in the corners of a barrel distortion of the centers, and of a tilted array's field.
+    jitter_px : float
+        Standard deviation along each axis of the deviation of single lenses.
+    cos4 : bool
+        Whether light is dimmed by its direction.
+    aperture_px : float
+        Radius of the micro apertures.
+    dust : float
+        Share of the lenses that are dirty.
+    noise : float
+        Standard deviation at full brightness, relative; photon noise.
+    n_types : int
+    """
     a = PITCH * np.array([math.cos(0.02), math.sin(0.02)])
     b = PITCH * np.array([math.cos(0.02 + math.pi / 3.0), math.sin(0.02 + math.pi / 3.0)])
     q, r = (axis.ravel() for axis in np.mgrid[-60:61, -60:61])
