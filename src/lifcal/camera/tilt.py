@@ -78,7 +78,7 @@ class ArrayTilt:
     def angles_deg(self, parameters: PhysicalParameters, pixel_size_mm: float) -> FloatArray:
         """Return the angles of `from_angles`, (2,), in degrees."""
         slopes = -self.as_vector() * parameters.array_to_sensor_mm / pixel_size_mm
-        return np.degrees(np.arctan(slopes))
+        return np.degrees(np.arctan(slopes)) + 0.0  # no negative zeros
 
     def as_vector(self) -> FloatArray:
         """Return the values in the order of TILT_PARAMETERS."""
