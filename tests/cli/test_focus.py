@@ -214,8 +214,8 @@ def test_a_grid_that_is_a_little_off_is_moved(recording, here, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "px to where the raws show it" in " ".join(done.stderr.split())
     found = read_grid(tmp_path / "out" / "grid.json")
-    assert center_error_px(found.grid, grid) < 0.06
-    assert center_error_px(off.grid, grid) > 0.3
+    assert center_error_px(found, grid) < 0.06
+    assert center_error_px(off, grid) > 0.3
 
 
 def _shifted(grid):
@@ -312,7 +312,7 @@ def test_from_the_raws_alone(recording, here, tmp_path):
     done = here("focus", folder / "raw", "-o", out)
     assert done.returncode == 0, done.stderr
     found = read_grid(out / "grid.json")
-    assert center_error_px(found.grid, grid) < 0.05
+    assert center_error_px(found, grid) < 0.05
     # The focal planes too, to some 6 % from three frames of this size.
     assert found.focal_planes == pytest.approx(grid.focal_planes, rel=0.12)
     assert json.loads((out / "focus.json").read_text())["grid"]["source"] == "scene frames"
@@ -333,7 +333,7 @@ def test_a_makers_grid_to_start_from(recording, here, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "the grid moved by" in done.stderr
     found = read_grid(out / "grid.json")
-    assert center_error_px(found.grid, grid) < 0.02
+    assert center_error_px(found, grid) < 0.02
     np.testing.assert_array_equal(found.focal_planes, grid.focal_planes)
 
 

