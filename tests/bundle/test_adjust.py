@@ -678,7 +678,8 @@ def test_mixed_cameras(rng):
 def test_grid_from_observations(rng):
     scene = cases.small_scene("mini", rng)
     grid = grid_from_observations(scene.observations, scene.camera.image_size)
-    assert grid.pitch_px == pytest.approx(scene.camera.grid.pitch_px, rel=1e-3)
+    # the median over the centers observed; distortion bends them by some tenths of a per cent
+    assert grid.pitch_px == pytest.approx(scene.camera.grid.pitch_px, rel=3e-3)
     wrong = scene.observations.lens_types.copy()
     wrong[0] = (wrong[0] + 1) % 3
     with pytest.raises(InputError, match="two lens types"):

@@ -84,8 +84,14 @@ class TspcCalibration:
             rows = np.column_stack([np.ones(len(index)), across, index])
             found, *_ = np.linalg.lstsq(rows, centers, rcond=None)
             off = np.hypot(*(rows @ found - centers).T)
-            fits.append((float(off.max()), found[:, order]))
-        worst, (origin, *basis) = min(fits, key=lambda fit: fit[0])
+            # Four corners fit both sides exactly; only one of them makes equal sides at 60 degrees.
+            sides = np.hypot(*found[1:].T)
+            skew = abs(sides[0] / sides[1] - 1.0) + abs(
+                abs(found[1] @ found[2]) / sides.prod() - 0.5
+            )
+            fits.append((float(skew) + float(off.max()) / self.diameter_px, off.max(), found))
+        _, worst, found = min(fits, key=lambda fit: fit[0])
+        origin, *basis = found[:, order]
         lattice = Lattice(origin, np.array(basis))
         pitch = lattice.pitch_px
         if not (lattice.layout == "hexagonal" and worst <= _MOST_OFF * pitch):
