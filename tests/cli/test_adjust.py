@@ -24,7 +24,7 @@ def files(tmp_path_factory):
     lines = [
         f"{i} {j} {mm} {sigma}"
         for (i, j), mm, sigma in zip(
-            known.point_ids, known.lengths_mm, known.sigmas_mm, strict=True
+            known.point_ids[:, :, 0], known.lengths_mm, known.sigmas_mm, strict=True
         )
     ]
     (folder / "distances.txt").write_text("# known\n" + "\n".join(lines) + "\n")

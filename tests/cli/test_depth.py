@@ -254,7 +254,7 @@ def test_a_wrong_camera_is_one_line(recording, here, tmp_path):
     wide = Lattice(lattice.origin_px, 1.1 * lattice.basis_px, 3, lattice.type_rule)
     whole = replace(lattice, origin_px=lattice.origin_px + lattice.basis_px[1])
     for name, other in (("shifted", shifted), ("wide", wide), ("whole", whole)):
-        grid = MicroLensGrid.from_lattice(other, camera.image_size, discs=camera.grid.discs)
+        grid = camera.grid.on_lattice(other, camera.grid.bend)
         write_camera(tmp_path / f"{name}.json", replace(camera, grid=grid))
     write_grid(tmp_path / "grid.json", camera.grid)
     broken = json.loads((folder / "camera.json").read_text())
@@ -292,11 +292,8 @@ def test_a_lens_that_was_moved_is_said_and_allowed_for(recording, results, here,
     """By 3 % of the pitch; the principal point is that of the calibration."""
     folder, frames, camera = recording
     lattice = camera.grid.lattice
-    grid = MicroLensGrid.from_lattice(
-        replace(lattice, origin_px=lattice.origin_px + np.array([0.0, 0.38])),
-        camera.image_size,
-        focal_planes=camera.grid.focal_planes,
-        discs=camera.grid.discs,
+    grid = camera.grid.on_lattice(
+        replace(lattice, origin_px=lattice.origin_px + np.array([0.0, 0.38])), camera.grid.bend
     )
     write_camera(tmp_path / "moved.json", replace(camera, grid=grid))
     done = here(

@@ -88,8 +88,11 @@ def test_files(recording, results):
     assert content["grid"]["source"] == "file"
     assert list(content["frames"]) == list(truth)
     assert content["failed"] == {}
-    np.testing.assert_array_equal(
-        read_grid(results / "grid.json").centers_raw_px, grid.centers_raw_px
+    np.testing.assert_allclose(
+        read_grid(results / "grid.json").centers_raw_px,
+        grid.centers_raw_px,
+        rtol=0,
+        atol=0.00051,  # deviations of single lenses are stored in steps of 0.001 px
     )
     for name in truth:
         maps = results / "virtual_depth"
@@ -200,13 +203,7 @@ def test_a_grid_of_another_camera_is_one_line(recording, here, tmp_path):
 def test_a_grid_that_is_a_little_off_is_moved(recording, here, tmp_path):
     folder, _, grid = recording
     own = grid.lattice
-    off = MicroLensGrid.from_lattice(
-        replace(own, origin_px=own.origin_px + np.array([0.3, -0.2])),
-        grid.image_size,
-        radius_px=grid.radius_px,
-        focal_planes=grid.focal_planes,
-        discs=grid.discs,
-    )
+    off = grid.on_lattice(replace(own, origin_px=own.origin_px + np.array([0.3, -0.2])), grid.bend)
     write_grid(tmp_path / "off.json", off)
     words = arguments(folder, tmp_path / "out")
     words[3] = tmp_path / "off.json"

@@ -115,8 +115,11 @@ def measure_fill(image: Float32Array, grid: MicroLensGrid) -> float:
     """Return the brightness of micro images near their borders relative to their middles.
 
     It tells apertures apart: the main aperture's image fills the micro images more or less. What a
-    scene shows changes it by a few per cent. NaN if there is no whole micro image.
+    scene shows changes it by a few per cent. NaN if there is no whole micro image, or the grid is
+    a list of centers.
     """
+    if grid.lattice is None:
+        return math.nan
     profiles = measure_profiles(image, grid, np.ones(len(grid), np.bool_))
     radius, value, count = profiles.mean(profiles.usable)
     radius = radius / grid.pitch_px

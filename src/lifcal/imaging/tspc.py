@@ -31,6 +31,9 @@ _CORNERS = ("ltop", "rtop", "lbot", "rbot")
 _MOST_LENSES = 1_000_000
 """More than any sensor has micro images of two pixels; guards against absurd counts."""
 
+_MOST_SKEW = 0.03
+"""Difference of a lattice's sides, and of the cosine of their angle from 1/2: arrays are made to some
+parts in a thousand. A wrong diameter, from which lenses are counted, shows as more."""
 _MOST_OFF = 0.1
 """How far, in pitches, a center may be from the lattice through all of them. The centers of real
 files are within 0.02; centers of lenses that were miscounted by one are 0.2 and more away."""
@@ -89,12 +92,12 @@ class TspcCalibration:
             skew = abs(sides[0] / sides[1] - 1.0) + abs(
                 abs(found[1] @ found[2]) / sides.prod() - 0.5
             )
-            fits.append((float(skew) + float(off.max()) / self.diameter_px, off.max(), found))
-        _, worst, found = min(fits, key=lambda fit: fit[0])
+            fits.append((float(skew), float(off.max()), found))
+        skew, worst, found = min(fits, key=lambda fit: fit[0] + fit[1] / self.diameter_px)
         origin, *basis = found[:, order]
         lattice = Lattice(origin, np.array(basis))
         pitch = lattice.pitch_px
-        if not (lattice.layout == "hexagonal" and worst <= _MOST_OFF * pitch):
+        if not (skew <= _MOST_SKEW and worst <= _MOST_OFF * pitch):
             raise InputError(
                 f"the centers are up to {worst:.3g} px off a hexagonal lattice of {pitch:.4g} px: "
                 "do diameter, rotation and centers belong together?"

@@ -493,7 +493,13 @@ def check_white(white: Frame, grid: MicroLensGrid, listener: Listener) -> None:
     check_plenoptic(white, grid)
     if grid.lattice is not None:
         with listener.status("looking at the white image"):
-            _check_structure(refine_grid(grid, white, discs=False), white, " of this grid")
+            try:
+                fit = refine_grid(grid, white, discs=False)
+            except EstimationError as error:
+                raise DataError(
+                    f"{white.source}: not a white image of this grid: {error}"
+                ) from None
+        _check_structure(fit, white, " of this grid")
 
 
 def _fit_to_white(white: Frame, start: MicroLensGrid | None, listener: Listener) -> GridFit:
