@@ -251,7 +251,7 @@ def test_a_wrong_camera_is_one_line(recording, here, tmp_path):
     write_camera(tmp_path / "size.json", build_camera("r5-16mm").camera)
     lattice = camera.grid.lattice
     shifted = replace(lattice, origin_px=lattice.origin_px + np.array([2.0, 1.0]))
-    wide = Lattice(lattice.origin_px, 1.1 * lattice.basis_px, 3, lattice.type_rule)
+    wide = Lattice(lattice.origin_px, 1.2 * lattice.basis_px, 3, lattice.type_rule)
     whole = replace(lattice, origin_px=lattice.origin_px + lattice.basis_px[1])
     for name, other in (("shifted", shifted), ("wide", wide), ("whole", whole)):
         grid = camera.grid.on_lattice(other, camera.grid.bend)

@@ -29,7 +29,13 @@ from lifcal.camera.apertures import OverlapDiscs
 from lifcal.camera.bend import GridBend
 from lifcal.camera.depth_bias import DepthBias
 from lifcal.camera.distortion import DISTORTION_MODELS, Distortion, make_distortion
-from lifcal.camera.grid import DEVIATION_STEP_PX, Lattice, MicroLensGrid, list_lenses
+from lifcal.camera.grid import (
+    DEVIATION_STEP_PX,
+    Lattice,
+    MicroLensGrid,
+    check_image_size,
+    list_lenses,
+)
 from lifcal.camera.model import PlenopticCamera
 from lifcal.camera.pinhole_array import (
     ARRAY_PARAMETERS,
@@ -570,7 +576,7 @@ def _find_quantity(root: _Node, name: str) -> _Node:
 
 def _grid_from_node(node: _Node) -> MicroLensGrid:
     layout = node.child("layout").text()
-    width, height = node.child("image_size_px").integers(2)
+    width, height = check_image_size(node.child("image_size_px").integers(2))
     radius = node.child("radius_px").number()
     if radius > max(width, height):
         raise node.child("radius_px").wrong("a radius smaller than the image")

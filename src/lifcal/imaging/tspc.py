@@ -32,8 +32,9 @@ _MOST_LENSES = 1_000_000
 """More than any sensor has micro images of two pixels; guards against absurd counts."""
 
 _MOST_SKEW = 0.03
-"""Difference of a lattice's sides, and of the cosine of their angle from 1/2: arrays are made to some
-parts in a thousand. A wrong diameter, from which lenses are counted, shows as more."""
+"""Relative difference of a lattice's sides, plus that of the cosine of their angle from 1/2. Arrays
+are made to some parts in a thousand; a wrong diameter, by which lenses are counted, shows as more.
+"""
 _MOST_OFF = 0.1
 """How far, in pitches, a center may be from the lattice through all of them. The centers of real
 files are within 0.02; centers of lenses that were miscounted by one are 0.2 and more away."""

@@ -6,7 +6,7 @@ simulation.json            what made it
 truth/camera.json          the camera, exactly
 truth/best_fit.json        for optics outside the camera model: the model nearest to them
 truth/recording.json       dust, and the exposure of each frame
-truth/grid.json            the micro-image centers, exactly
+truth/grid.json            the micro-image centers as recorded, to 0.0005 px
 truth/poses.txt            TUM format, metres, camera to world
 truth/markers.json         printed markers: corners and distances, mm
 truth/pinhole.json         intrinsics of the true pinhole views
