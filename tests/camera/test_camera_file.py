@@ -493,7 +493,7 @@ def test_hand_edited_intrinsics(tmp_path: Path, stored: dict[str, Any]) -> None:
         ("image_size_px", [0, 90], "image_size_px"),
         ("image_size_px", [120], "2 entries"),
         ("image_size_px", [120.5, 90], "image_size_px[0]"),
-        ("grid.image_size_px", [0, 0], "radius_px"),
+        ("grid.image_size_px", [0, 0], "image_size"),
         ("grid.image_size_px", [120, 91], "grid.image_size_px is [120, 91]"),
         ("pixel_size_um", 0.0, "pixel_size_um"),
         ("scale_source", 1.0, "scale_source"),
