@@ -46,8 +46,14 @@ def _agreement_px() -> float:
         p, c = camera.parameters, camera.principal_point_px
         b_L = 1.0 / (1.0 / p.focal_length_mm - 1.0 / points[:, 2])
         x_V = c + (b_L / camera.pixel_size_mm / points[:, 2])[:, None] * points[:, :2]
-        v = ((b_L - p.lens_to_array_mm) / p.array_to_sensor_mm)[:, None]
-        C_ML = camera.lens_centers_px[lenses]
+        # A micro lens is where the ray from the main lens' center to C_I meets the array's plane.
+        total = p.lens_to_array_mm + p.array_to_sensor_mm
+        slopes = np.tan(np.radians(camera.tilt_angles_deg()[0]))
+        C_I = camera.image_centers_und_px[lenses]
+        climb = camera.pixel_size_mm * (C_I - c) @ slopes
+        b_k = p.lens_to_array_mm * total / (total - climb)
+        C_ML = c + (C_I - c) * (b_k / total)[:, None]
+        v = ((b_L - b_k) / (total - b_k))[:, None]
         x_Rd = camera.distortion.distort(C_ML + (x_V - C_ML) / v, c)
         worst = max(worst, float(np.abs(camera.project(points, lenses) - x_Rd).max()))
     return worst
