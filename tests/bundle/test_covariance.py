@@ -14,7 +14,8 @@ from lifcal.bundle.covariance import (
 )
 from lifcal.bundle.linear import Loss
 from lifcal.bundle.problem import BundleState
-from lifcal.camera import PHYSICAL_PARAMETERS
+from lifcal.camera import PHYSICAL_PARAMETERS, GridBend
+from lifcal.camera.bend import evaluate_terms
 from tests.bundle import cases
 
 NAMES = ("F", "c_x", "c_y", "alpha", "beta", "inverse_plane_0", "inverse_plane_1")
@@ -253,6 +254,33 @@ def test_what_a_loss_costs_counts_once(scene, rng):
     )
     for name, value in one.items():
         assert more[name] == pytest.approx(1.2 * value, rel=0.02), name
+
+
+# The grid's own error
+
+
+def test_an_error_of_the_grid_moves_the_camera_as_solving_with_it_does(scene):
+    """A bend with one unknown coefficient: the sigmas it adds are what the solution moves by."""
+    problem, state = solved(scene, scene.observations)
+    size = scene.camera.image_size
+    sigma_px = 0.02
+    unknown = np.zeros((6, 6))
+    unknown[4, 4] = sigma_px**2  # the term x y
+    bend = GridBend(size, np.zeros((3, 2)), unknown)
+    layout = Layout(problem)
+    plain, wider = (
+        compute_covariance(layout, state, cases.NOISE_PX, bend=b).array for b in (None, bend)
+    )
+    wanted = np.zeros_like(plain)
+    shift = sigma_px * evaluate_terms(scene.observations.centers_raw_px, size, 2)[:, 4]
+    for axis in np.eye(2):
+        centers = scene.observations.centers_raw_px + shift[:, None] * axis
+        _, moved = solved(scene, replace(scene.observations, centers_raw_px=centers))
+        move = moved.as_vector() - state.as_vector()
+        wanted += np.outer(move, move)
+    # so small an error is linear to a per cent; the rest is the loss, which sees it as residuals
+    np.testing.assert_allclose(np.diag(wider - plain), np.diag(wanted), rtol=0.05)
+    assert np.diag(wanted)[1:3].max() > 0.0
 
 
 # Loss

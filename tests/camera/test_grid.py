@@ -215,6 +215,17 @@ def test_sigma_of_the_bend(bend, rng):
     assert np.isnan(GridBend(SIZE, bend.coefficients_px).sigma_at(places)).all()
 
 
+def test_errors_of_a_bend_add_up_to_its_sigma(bend, rng):
+    places = rng.uniform((0.0, 0.0), SIZE, (200, 2))
+    errors = bend.list_errors(places, 0.0)
+    np.testing.assert_allclose((errors**2).sum(axis=0), bend.sigma_at(places) ** 2, rtol=1e-9)
+    rms = np.sqrt((errors**2).mean(axis=1))
+    assert (np.diff(rms) <= 0.0).all()
+    large = bend.list_errors(places, float(rms[2]) * 1.001)
+    np.testing.assert_array_equal(large, errors[:2])
+    assert len(GridBend(SIZE, bend.coefficients_px).list_errors(places, 0.0)) == 0
+
+
 def test_lenses_are_in_the_image_by_their_bent_centers(bend):
     lattice = Lattice.regular("square", 17.3, (201.2, 149.6), n_types=2)
     grid = MicroLensGrid.from_lattice(lattice, SIZE, radius_px=5.0, bend=bend)

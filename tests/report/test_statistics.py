@@ -194,6 +194,12 @@ def scale_of(percent, sigma):
         ({"residual_scale": scale_of(-2.0, 0.1)}, "caution"),
         ({"residual_scale": scale_of(-2.0, 1.0)}, "good"),
         ({"residual_scale": scale_of(6.0, 0.1)}, "poor"),
+        ({"grid": {"pitch_px": 20.0, "misfit_px": None}}, "good"),
+        ({"grid": {"pitch_px": 20.0, "misfit_px": 0.15, "fill_ratio": 1.1}}, "good"),
+        ({"grid": {"pitch_px": 20.0, "misfit_px": 0.25}}, "caution"),
+        ({"grid": {"pitch_px": 20.0, "misfit_px": 1.05}}, "poor"),
+        ({"grid": {"pitch_px": 20.0, "fill_ratio": 1.2}}, "caution"),
+        ({"grid": {"pitch_px": 20.0, "fill_ratio": 0.8}}, "caution"),
         ({"converged": False}, "poor"),
         ({"scale_source": None, "converged": False}, "poor"),
     ],
@@ -226,6 +232,9 @@ def test_the_verdict_asks_what_images_cannot_tell(statistics):
         text = judge(change(statistics, nominal_focal_length_mm=nominal))["text"]
         assert f"f_L came out as {value:.3g} mm. {question}" in text
         assert "check --pixel-size-um" in text
+    # whatever else is to be said
+    assert question in judge(change(statistics, converged=False))["text"]
+    assert question not in judge(change(statistics, scale_source=None))["text"]
     held = change(statistics)
     held["parameters"]["f_L"]["sigma"] = 0.0
     assert question not in judge(held)["text"]
@@ -264,7 +273,7 @@ def test_no_reason_is_given_twice(statistics):
     content["parameters"]["B"]["sigma"] = 0.06 * content["parameters"]["B"]["value"]
     verdict = judge(content)
     assert verdict["reasons"] == ["B is known to 6.0 % only"]
-    assert verdict["text"] == "Do not trust it: B is known to 6.0 % only."
+    assert verdict["text"].startswith("Do not trust it: B is known to 6.0 % only. f_L came out as")
 
 
 def test_a_degenerate_geometry_is_poor(adjustment, statistics):

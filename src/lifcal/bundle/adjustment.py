@@ -265,7 +265,7 @@ def adjust(
         stage = _try_tilt(run, _choose_terms(run, run.settle_shape(problem)))
         residuals = stage.layout.compute_residuals(stage.state)
         inflation = _inflation(stage, options, residuals)
-        covariance = _covariance(stage, options, inflation)
+        covariance = _covariance(stage, options, inflation, grid)
         other = run.look_elsewhere(stage, covariance, inflation)
         if other is not None and not other.comparable and other.excess < 0.0:
             stage = run.settle(
@@ -273,7 +273,7 @@ def adjust(
             )
             residuals = stage.layout.compute_residuals(stage.state)
             inflation = _inflation(stage, options, residuals)
-            covariance = _covariance(stage, options, inflation)
+            covariance = _covariance(stage, options, inflation, grid)
     except EstimationError as error:
         reasons = describe_geometry(problem.start, observations)
         if reasons:
@@ -331,7 +331,9 @@ def adjust(
     return Adjustment(camera, stage.problem, stage.state, covariance, read_only(residuals), summary)
 
 
-def _covariance(stage: _Stage, options: AdjustOptions, inflation: float) -> Covariance:
+def _covariance(
+    stage: _Stage, options: AdjustOptions, inflation: float, grid: MicroLensGrid
+) -> Covariance:
     """Return the covariance, with the errors that the observations know nothing of."""
     problem, state = stage.problem, stage.state
     uncertain = options.plane_error > 0.0
@@ -351,6 +353,7 @@ def _covariance(stage: _Stage, options: AdjustOptions, inflation: float) -> Cova
         clustered=SolverOptions(loss=options.loss, noise=stage.noise).make_loss()
         if options.clustered
         else None,
+        bend=grid.bend,
         poses=options.poses,
         points=options.points,
     )

@@ -12,10 +12,12 @@ from lifcal.arrays import FloatArray, IntArray, read_only
 from lifcal.bundle.linear import Layout, Loss, ReducedSystem, ScaledCholesky, pose_jacobians
 from lifcal.bundle.problem import BundleState, Problem
 from lifcal.bundle.scale import Distances, compute_spans
-from lifcal.camera import PHYSICAL_PARAMETERS
+from lifcal.camera import PHYSICAL_PARAMETERS, GridBend
 from lifcal.errors import EstimationError
 
 _PAIRS_AT_ONCE = 1000
+_LITTLE_ERROR_PX = 0.001
+"""Errors of the grid that move centers by less than this, rms, are left out of the covariance."""
 _MOST_LEVERAGE = 0.98
 """Of a point on what it alone determines: without it that would be unknown altogether."""
 
@@ -83,6 +85,7 @@ def compute_covariance(
     *,
     inflation: float = 1.0,
     clustered: Loss | None = None,
+    bend: GridBend | None = None,
     poses: bool = False,
     points: bool = False,
 ) -> Covariance:
@@ -100,6 +103,8 @@ def compute_covariance(
     clustered : Loss, optional
         The loss of the solution: observations of one point may err together (they share a texture,
         a surface), and the intrinsics' sigmas grow by what the points' gradients show of that.
+    bend : GridBend, optional
+        Of the grid: what its covariance says of common errors of the centers moves all unknowns.
     poses, points : bool
         Whether those are wanted too.
 
@@ -130,6 +135,11 @@ def compute_covariance(
         factors = np.ones(layout.size)
         factors[part] = _cluster_factors(layout, state, clustered, whole, loss)[part]
         whole *= factors[:, None] * factors
+    if bend is not None:
+        moves = _move_centers(layout, state, loss, system.reduced_gradient, bend)
+        moves[:, free] = -moves[:, free] @ inverse
+        moves[:, ~layout.determined] = 0.0
+        whole += moves.T @ moves
     theta = system.change @ whole[part, part] @ system.change.T
     theta = (theta + theta.T) / 2.0
     problem = layout.problem
@@ -361,6 +371,21 @@ class _PairNormals:
         tall = np.concatenate([between[:, :6].reshape(-1, 3), between[:, 6:].sum(axis=0)])
         own = _safe(self.points[pairs].sum(axis=0)[None])[0]
         return np.concatenate(places), added - tall @ np.linalg.solve(own, tall.T)
+
+
+def _move_centers(
+    layout: Layout, state: BundleState, loss: Loss, gradient: FloatArray, bend: GridBend
+) -> FloatArray:
+    """Return how errors of the centers change the reduced gradient, (n_errors, size).
+
+    Each row is an independent error of the grid by one of its sigmas.
+    """
+    rows = []
+    for field in bend.list_errors(layout.centers, _LITTLE_ERROR_PX):
+        for axis in np.eye(2):
+            moved = layout.with_centers(layout.centers + field[:, None] * axis)
+            rows.append(moved.linearize(state, loss).reduce(0.0).reduced_gradient - gradient)
+    return np.array(rows).reshape(-1, layout.size)
 
 
 def _point_scores(layout: Layout, state: BundleState, loss: Loss) -> tuple[FloatArray, float]:

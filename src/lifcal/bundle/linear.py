@@ -6,6 +6,7 @@ because distances couple points and forbid their elimination), and the intrinsic
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +112,13 @@ class Layout:
         if problem.holds_first_pose:
             self.determined[:6] = False
         self._buffers: dict[str, FloatArray] = {}
+
+    def with_centers(self, centers: FloatArray) -> Layout:
+        """Return the same layout with micro lenses elsewhere."""
+        found = copy.copy(self)
+        found.centers = centers
+        found._buffers = {}
+        return found
 
     def buffer(self, name: str, *shape: int) -> FloatArray:
         """Return an array that the next caller of the same name gets again.

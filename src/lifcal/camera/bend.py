@@ -133,6 +133,25 @@ class GridBend:
         found: FloatArray = np.sqrt(np.maximum(variance, 0.0))
         return found
 
+    def list_errors(self, places_px: npt.ArrayLike, least_px: float) -> FloatArray:
+        """Return independent errors of lattice plus bend along one axis, (n_errors, n_places).
+
+        Each is a smooth field by one of its sigmas, the largest first; their squares add up to the
+        square of `sigma_at`. Those with a root mean square below `least_px` over the places are
+        left out. None are known without a covariance.
+        """
+        values = evaluate_terms(places_px, self.image_size, self.order)
+        if self.covariance_px2 is None or not len(values):
+            return np.empty((0, len(values)))
+        # Principal components of the displacements, not of the coefficients: those depend on the
+        # size of the polynomials.
+        triangle = np.linalg.qr(values)[1]
+        variances, axes = np.linalg.eigh(triangle @ self.covariance_px2 @ triangle.T)
+        kept = np.flatnonzero(variances > len(values) * least_px**2)[::-1]
+        inner = self.covariance_px2 @ triangle.T @ (axes[:, kept] / np.sqrt(variances[kept]))
+        found: FloatArray = (values @ inner).T
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class FieldFit:

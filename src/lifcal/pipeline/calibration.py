@@ -834,6 +834,7 @@ def _write_all(
         },
         seconds=clock.seconds,
         nominal_focal_length_mm=bench.options.focal_length_mm,
+        grid=run.record.content["grid"],
     )
     summary["files"] = _digest_results(folder)
     summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()

@@ -353,7 +353,8 @@ def make_engine(
     figures["misfit_px"], more = find_misfit(usable, chosen, grid)
     notes += more
     if white is not None:
-        notes += compare_aperture(white, usable, chosen, grid)
+        figures["fill_ratio"], more = compare_aperture(white, usable, chosen, grid)
+        notes += more
     if vignetting is None and grid.discs is None:
         vignetting = average_vignetting(usable, chosen, grid)
         notes.append(
@@ -435,18 +436,23 @@ def find_misfit(
 
 def compare_aperture(
     white: Frame, usable: UsableFrames, chosen: list[int], grid: MicroLensGrid
-) -> list[str]:
-    """Return a note if the frames chosen were not recorded with the white image's aperture."""
+) -> tuple[float | None, list[str]]:
+    """Compare the aperture of the frames chosen with that of a white image.
+
+    Return how much brighter their micro images are near the border (None if that is not known), and
+    a note if that is much.
+    """
     from lifcal.imaging.grid_check import compare_fill
 
     ratio = compare_fill(white, (usable[index] for index in chosen), grid)
     if not (ratio > LARGE_FILL_RATIO or 1.0 / ratio > LARGE_FILL_RATIO):
-        return []
-    return [
+        return (None if math.isnan(ratio) else ratio), []
+    note = (
         f"{white.source}: near their borders, the micro images of the raws are {ratio:.2f} times "
         "as bright as those of the white image: one was recorded with another aperture, or stored "
         "with another gamma. Depth suffers; record a white image as the raws were recorded"
-    ]
+    )
+    return ratio, [note]
 
 
 def find_mosaic(usable: UsableFrames, index: int) -> list[str]:

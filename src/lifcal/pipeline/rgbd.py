@@ -376,7 +376,7 @@ def _make_engine(
     notes += find_misfit(usable, chosen, grid)[1]
     vignetting = None  # that of the grid's discs
     if white is not None:
-        notes += compare_aperture(white, usable, chosen, grid)
+        notes += compare_aperture(white, usable, chosen, grid)[1]
         vignetting = vignetting_from_white(white)
     elif grid.discs is None:
         vignetting = average_vignetting(usable, chosen, grid)

@@ -62,6 +62,13 @@ _CAUTION_FACTOR, _POOR_FACTOR = 2.0, 5.0
 """On a sigma, by cross-validation. Noise alone makes the largest factor of ten parameters 1.3 on
 average, and more than 2 in fewer than one of a hundred recordings."""
 
+_CAUTION_MISFIT, _POOR_MISFIT = 0.01, 0.05
+"""Of centers in parts of the image, in pitches. Raws of the grid's own camera show 0.0015; a center
+that is wrong by 0.01 (0.2 px) moves a virtual point by up to 0.8 px."""
+_CAUTION_FILL_RATIO = 1.15
+"""Brightness near the borders of micro images, of raws against a white image. Raws of the same
+aperture agree within 0.04; an aperture that is wider by a tenth changes it by half."""
+
 _Item = TypeVar("_Item")
 
 
@@ -97,6 +104,7 @@ def build_statistics(
     provenance: Mapping[str, Any] | None = None,
     seconds: Mapping[str, float] | None = None,
     nominal_focal_length_mm: float | None = None,
+    grid: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return what summary.json holds.
 
@@ -118,6 +126,9 @@ def build_statistics(
     nominal_focal_length_mm : float, optional
         What is engraved on the lens. f_L is in proportion to the pixel size, so a difference tells
         of a wrong one.
+    grid : mapping, optional
+        What is known of the grid (`grid` of focus.json): its source, pitch, bend, and how well the
+        raws fit it.
     """
     content = summary_to_dict(adjustment)
     names = {frame.index: frame.name for frame in frames}
@@ -132,6 +143,7 @@ def build_statistics(
         "image_size_px": list(adjustment.camera.image_size),
         "pixel_size_um": 1000.0 * adjustment.camera.pixel_size_mm,
         "nominal_focal_length_mm": nominal_focal_length_mm,
+        "grid": None if grid is None else dict(grid),
         "n_frames": len(frames),
         "n_registered": sum(frame.registered for frame in frames),
         "n_usable": sum(frame.usable for frame in frames),
@@ -176,6 +188,7 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     - sigma of F is above 1 %, or (with a scale) sigma of B above 5 %;
     - sigma of the principal point is above 3 % of the image's width;
     - halves of the recording disagree so much that a sigma grows more than fivefold;
+    - in parts of the image the micro images are off the grid by more than 5 % of the pitch;
     - the residuals of a lens type at some depth have a scale beyond 5 %, by more than 3 sigma.
 
     caution, if it is not poor but one of these holds:
@@ -187,6 +200,8 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     - sigma of the principal point is above 1 % of the image's width;
     - halves of the recording disagree so much that a sigma more than doubles, or no two halves
       could be compared;
+    - in parts of the image the micro images are off the grid by more than 1 % of the pitch;
+    - the white image was recorded with another aperture, or stored with another gamma;
     - residuals of a lens type at some depth have a scale beyond 1 %, by more than 3 sigma;
     - more than 10 % of the observations were rejected.
 
@@ -223,6 +238,9 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     halves_poor, halves_caution = _judge_halves(content.get("cross_validation"))
     poor += halves_poor
     caution += halves_caution
+    grid_poor, grid_caution = _judge_grid(content.get("grid"))
+    poor += grid_poor
+    caution += grid_caution
     width = content["image_size_px"][0]
     off = max(content["parameters"][name]["sigma"] or 0.0 for name in ("c_x", "c_y"))
     if off > _CAUTION_CENTER * width:
@@ -249,19 +267,50 @@ def judge(content: Mapping[str, Any]) -> dict[str, Any]:
     if reasons:
         level, head = ("poor", "Do not trust it") if poor else ("caution", "Use with care")
         more = f" (and {len(reasons) - 1} more, below)" if len(reasons) > 1 else ""
-        text = f"{head}: {reasons[0].rstrip('.?')}{more}."
+        text = f"{head}: {reasons[0].rstrip('.?')}{more}.{_ask_engraving(content)}"
         return {"level": level, "text": text, "reasons": reasons}
     text = (
         f"Good: F is known to {_percent(_relative_sigma(content, 'F'))}, B to "
         f"{_percent(_relative_sigma(content, 'B'))}; {content['n_views']} views, scale from "
-        f"{content['scale_source']}, and the lens types agree."
+        f"{content['scale_source']}, and the lens types agree.{_ask_engraving(content)}"
     )
-    if content["parameters"]["f_L"]["sigma"]:
-        text += (
-            f" f_L came out as {content['parameters']['f_L']['value']:.3g} mm. Is that the focal "
-            "length engraved on your lens? If not, check --pixel-size-um."
-        )
     return {"level": "good", "text": text, "reasons": []}
+
+
+def _ask_engraving(content: Mapping[str, Any]) -> str:
+    """Return the question that no image answers, if there is something to ask about.
+
+    f_L is in proportion to the pixel size; the images fit as well with a wrong one.
+    """
+    entry = content["parameters"]["f_L"]
+    asked = bool(_compare_with_nominal(content))  # among the reasons, with what was given
+    if content["scale_source"] is None or not entry["sigma"] or asked:
+        return ""
+    return (
+        f" f_L came out as {entry['value']:.3g} mm. Is that the focal length engraved on your "
+        "lens? If not, check --pixel-size-um."
+    )
+
+
+def _judge_grid(found: Mapping[str, Any] | None) -> tuple[list[str], list[str]]:
+    """Return what makes a calibration poor, and what calls for care, of its grid."""
+    if found is None:
+        return [], []
+    poor: list[str] = []
+    caution: list[str] = []
+    misfit, pitch = found.get("misfit_px"), found["pitch_px"]
+    if misfit is not None and misfit > _CAUTION_MISFIT * pitch:
+        (poor if misfit > _POOR_MISFIT * pitch else caution).append(
+            f"in parts of the image the micro images are {misfit:.2f} px off the grid: fit it anew "
+            "to a white image or to raws (lifcal grid)"
+        )
+    ratio = found.get("fill_ratio")
+    if ratio and max(ratio, 1.0 / ratio) > _CAUTION_FILL_RATIO:
+        caution.append(
+            f"the micro images of the raws are {ratio:.2f} times as bright near their borders as "
+            "those of the white image: it has another aperture or gamma, and depth suffers"
+        )
+    return poor, caution
 
 
 def _judge_halves(found: Mapping[str, Any] | None) -> tuple[list[str], list[str]]:
