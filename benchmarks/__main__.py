@@ -23,6 +23,7 @@ from benchmarks import (
     slam,
     starts,
     virtual,
+    whites,
 )
 from lifcal import __version__
 from lifcal.files import write_json
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "camera": camera.run,
     "simulate": simulate.run,
     "grid": grid.run,
+    "whites": whites.run,
     "virtual": virtual.run,
     "bundle": bundle.run,
     "starts": starts.run,

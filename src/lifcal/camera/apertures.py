@@ -69,12 +69,18 @@ class OverlapDiscs:
         The main aperture seen through the middle of a micro lens.
     micro_px : tuple of float
         The micro aperture as it comes back from the main lens' plane, for each lens type.
+    shading_px2 : float
+        Light that arrives obliquely is dimmer: across a micro image at C, the relative brightness
+        changes by `-shading_px2 (C - c)` for each px. 0: no shading was seen.
     """
 
     main_px: float
     micro_px: tuple[float, ...]
+    shading_px2: float = 0.0
 
     def __post_init__(self) -> None:
+        if not (math.isfinite(self.shading_px2) and self.shading_px2 >= 0.0):
+            raise InputError(f"shading_px2 is {self.shading_px2}, needs 0 or a positive number")
         micro = tuple(float(radius) for radius in self.micro_px)
         if not micro:
             raise InputError("micro_px is empty, needs a radius for each lens type")

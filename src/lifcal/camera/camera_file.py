@@ -175,6 +175,7 @@ def grid_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
         discs["overlap_discs"] = {
             "main_px": grid.discs.main_px,
             "micro_px": list(grid.discs.micro_px),
+            "shading_px2": grid.discs.shading_px2,
         }
     lattice = grid.lattice
     if lattice is None or not _is_whole(grid, lattice):
@@ -591,7 +592,9 @@ def _grid_from_node(node: _Node) -> MicroLensGrid:
     if node.has("overlap_discs"):
         radii = node.child("overlap_discs")
         discs = OverlapDiscs(
-            radii.child("main_px").number(), tuple(radii.child("micro_px").numbers(number))
+            radii.child("main_px").number(),
+            tuple(radii.child("micro_px").numbers(number)),
+            radii.child("shading_px2").number() if radii.has("shading_px2") else 0.0,
         )
     if layout == "explicit":
         centers = [item.numbers(2) for item in node.child("centers_px").items()]

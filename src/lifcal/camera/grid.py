@@ -444,8 +444,10 @@ class MicroLensGrid:
             return 2.0 * self.radius_px
         from scipy.spatial import cKDTree
 
-        distances, _ = cKDTree(self.centers_raw_px).query(self.centers_raw_px, k=2)
-        return float(np.median(distances[:, 1]))
+        # Of four neighbors, because the nearest alone is too near where lenses are off a lattice.
+        count = min(5, len(self))
+        distances, _ = cKDTree(self.centers_raw_px).query(self.centers_raw_px, k=count)
+        return float(np.median(distances[:, 1:]))
 
     @property
     def deviations_rms_px(self) -> float:

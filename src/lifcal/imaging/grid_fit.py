@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from lifcal.arrays import Float32Array, FloatArray, IntArray, read_only
 from lifcal.camera.apertures import OverlapDiscs
-from lifcal.camera.bend import LARGEST_ORDER, cut_tiles, evaluate_terms, fit_field
+from lifcal.camera.bend import LARGEST_ORDER, FieldFit, cut_tiles, evaluate_terms, fit_field
 from lifcal.camera.grid import Lattice, MicroLensGrid, find_rows
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.imaging.frames import Frame, Frames
@@ -54,6 +54,11 @@ _LARGE_TREND = {"white": 0.004, "frames": 0.015, "scene": 0.015}
 """In pitches: 0.1 px at 25 px. A center that is wrong by that much moves a virtual point by up to
 0.4 px, several times what a measured point is off by. What frames of a scene have in common looks
 like a trend of up to 0.005 pitches."""
+_BORDER_SHADING = 0.005
+"""By which shading stretches a grid that is fitted to rough borders, in pitches, rms over the
+image: 0.067 px at a pitch of 12.6 px for `mini-real`, whose micro lenses see 17 degrees."""
+_CLEAR_SHADING = 4.0
+"""Standard deviations from which a shading is more than noise."""
 _APERTURE = (0.35, 0.1)
 """Radius of a micro aperture in pitches, and its standard deviation, before looking at the image:
 between masked arrays (0.25) and those filled to the border (0.47)."""
@@ -183,7 +188,7 @@ def fit_grid_to_white(
     """
     image = _as_image(white)
     found = _fit(image, _make_start(image))
-    fit = _finish(*found, "white", image, n_types, discs, mosaic=_is_mosaic(white))
+    fit = _finish(*found, "white", image, n_types, discs, outlines=True, mosaic=_is_mosaic(white))
     return _note_saturation(fit, white)
 
 
@@ -198,7 +203,9 @@ def fit_grid_to_frames(
     """Fit the grid to scene frames, where there is no white image.
 
     What the scene shows differs from frame to frame, the lenses stay: their borders are where the
-    image is rough in all frames (`compute_calm`). The fall-off of brightness is that of the mean.
+    image is rough in all frames (`compute_calm`). That finds the lattice. The centers are then
+    those of the mean over the frames, whose outlines and shading are fitted together, as in a white
+    image; or, where the mean still shows the scene, those of the borders.
 
     Parameters
     ----------
@@ -226,10 +233,13 @@ def fit_grid_to_frames(
     source = "frames" if average.count > 1 else "scene"
     try:
         found = _fit(average.calm, _make_start(average.calm))
+        found, outlines = _prefer_mean(average, found)
     except EstimationError:
         # Hardly any texture: then the mean is as good as a white image.
-        found = _fit(average.mean, _make_start(average.mean))
-    return _finish(*found, source, average.mean, n_types, discs, mosaic=average.mosaic)
+        found, outlines = _fit(average.mean, _make_start(average.mean)), True
+    return _finish(
+        *found, source, average.mean, n_types, discs, outlines=outlines, mosaic=average.mosaic
+    )
 
 
 def refine_grid(
@@ -274,8 +284,19 @@ def refine_grid(
     if source == "white":
         start = replace(start, deviations_px=None)
     start = start.on_lattice(grid.lattice, grid.bend)
-    found = _fit(pattern, start, only_shift=source == "scene")
-    fit = _finish(*found, source, array, grid.n_types, discs, keep_types=True, mosaic=mosaic)
+    found, outlines = _fit(pattern, start, only_shift=source == "scene"), source == "white"
+    if isinstance(image, FrameAverage):
+        found, outlines = _prefer_mean(image, found)
+    fit = _finish(
+        *found,
+        source,
+        array,
+        grid.n_types,
+        discs,
+        outlines=outlines,
+        keep_types=True,
+        mosaic=mosaic,
+    )
     assert fit.grid.indices_qr is not None
     rows = find_rows(fit.grid.indices_qr, grid.indices_qr)
     known = rows >= 0
@@ -397,6 +418,35 @@ def _fit(
     return grid, match
 
 
+def _prefer_mean(
+    average: FrameAverage, found: tuple[MicroLensGrid, LensMatch]
+) -> tuple[tuple[MicroLensGrid, LensMatch], bool]:
+    """Fit the mean over frames too; return the better of both fits, and whether it is the mean's.
+
+    Shading moves the borders of micro images, and what it does to them is not known. What it does
+    to outlines is. The mean shows outlines, and what is left of the scene.
+    """
+    if average.count < 2:
+        return found, False
+    try:
+        mean = _fit(average.mean, found[0])
+    except EstimationError:
+        return found, False
+    unsure = math.hypot(_measure_sigma(*found), _BORDER_SHADING * found[0].pitch_px)
+    return (mean, True) if _measure_sigma(*mean) < unsure else (found, False)
+
+
+def _measure_sigma(grid: MicroLensGrid, match: LensMatch) -> float:
+    """Return how well lattice and bend are known, the rms over the lenses in px."""
+    good = match.good
+    places, _, deviations = _expect(grid, match.cells.indices[good])
+    shifts = match.centers_px[good] - deviations - places
+    field = fit_field(places, shifts, grid.image_size)
+    values = evaluate_terms(places, grid.image_size, field.order)
+    variances = np.einsum("ni,ij,nj->n", values, field.covariance_px2, values, optimize=True)
+    return math.sqrt(2.0 * float(variances.mean()))
+
+
 def _follow(
     grid: MicroLensGrid, match: LensMatch, largest_order: int
 ) -> tuple[MicroLensGrid, float]:
@@ -481,10 +531,14 @@ def _finish(
     n_types: int | None,
     discs: bool,
     *,
+    outlines: bool,
     keep_types: bool = False,
     mosaic: bool = False,
 ) -> GridFit:
-    """Add radius, lens types and overlap discs; then take the shading off the centers."""
+    """Add radius, lens types and overlap discs; then take the shading off the centers.
+
+    `outlines`: the centers are those of outlines in `image`, and not of rough borders.
+    """
     assert grid.indices_qr is not None
     assert grid.lattice is not None
     notes: list[str] = []
@@ -497,7 +551,7 @@ def _finish(
         types = find_types(profiles, lattice, grid.indices_qr, used, n_types)
         lattice = types.lattice
         notes += types.notes
-    if source == "white" and lattice.n_types > 1:
+    if outlines and lattice.n_types > 1:
         match = match_by_type(image, match, lattice, flagged)
     blur = BAYER_BLUR_PX2 if mosaic else 0.0
     fitted: OverlapDiscs | None = None
@@ -514,15 +568,54 @@ def _finish(
         notes += result.notes
         if fitted is not None and not keep_types and lattice.n_types > 1:
             lattice, fitted = _sort_types(lattice, fitted)
-    if source == "white":
-        match, unsure = _take_off_shading(grid, match, lattice, fitted, blur)
+    if outlines:
+        shading = _fit_shading(grid, match)
+        if fitted is not None:
+            fitted = replace(fitted, shading_px2=_measure_shading(grid, match))
+        match, unsure = _take_off_shading(grid, match, lattice, fitted, blur, shading)
         grid, _ = _follow(grid, match, LARGEST_ORDER)
-        grid = _add_deviations(_widen_covariance(grid, match, unsure), match)
+        grid = _widen_covariance(grid, match, unsure)
+    elif source == "frames":
+        unsure = _BORDER_SHADING * _make_stretch(grid, match)
+        grid = _widen_covariance(grid, match, unsure)
+    if source == "white":
+        grid = _add_deviations(grid, match)
     assert grid.lattice is not None
     radius = profiles.edge_radius_px(_EDGE_LEVEL, grid.pitch_px / 2.0)
     typed = replace(grid.lattice, n_types=lattice.n_types, type_rule=lattice.type_rule)
     grid = replace(grid.on_lattice(typed, grid.bend, radius_px=radius), discs=fitted)
     return _judge(grid, match, source, notes)
+
+
+def _fit_shading(grid: MicroLensGrid, match: LensMatch) -> FieldFit:
+    """Fit the slopes of the brightness inside micro images, in 1/px, linear over the image.
+
+    Shading by cos^4 grows in proportion to the distance from the axis. What else makes slopes (the
+    dark rim of the image circle, dust) is not of directions.
+    """
+    good = match.good
+    places, _, _ = _expect(grid, match.cells.indices[good])
+    return fit_field(places, match.slopes[good], grid.image_size, largest_order=1)
+
+
+def _measure_shading(grid: MicroLensGrid, match: LensMatch) -> float:
+    """Return by how much slopes fall from lens to lens in the middle, 1/px^2; 0 if not clearly.
+
+    Toward the corners cos^4 falls less steeply, hence a field of third order.
+    """
+    good = match.good
+    places, _, _ = _expect(grid, match.cells.indices[good])
+    size = np.array(grid.image_size, np.float64)
+    field = fit_field(places, match.slopes[good], grid.image_size, largest_order=3)
+    step = 0.01 * size
+    middle = 0.5 * (size - 1.0)
+    around = middle + np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]) * step
+    terms = evaluate_terms(around, grid.image_size, field.order)
+    change = (terms[::2] - terms[1::2]) / (2.0 * step[:, None])
+    falls = -np.einsum("xt,tx->x", change, field.coefficients_px)
+    sigma = math.sqrt(float(np.einsum("xi,ij,xj->", change, field.covariance_px2, change))) / 2.0
+    mean = float(falls.mean())
+    return mean if mean > _CLEAR_SHADING * sigma else 0.0
 
 
 def _take_off_shading(
@@ -531,6 +624,7 @@ def _take_off_shading(
     lattice: Lattice,
     discs: OverlapDiscs | None,
     blur_px2: float,
+    shading: FieldFit,
 ) -> tuple[LensMatch, FloatArray]:
     """Return the match without the shift that shading gives a blurred outline, and what is unsure.
 
@@ -545,10 +639,7 @@ def _take_off_shading(
     """
     good = match.good
     places, _, _ = _expect(grid, match.cells.indices)
-    # Shading by cos^4 grows in proportion to the distance from the axis. What else makes slopes
-    # (the dark rim of the image circle, dust) is not of directions.
-    linear = fit_field(places[good], match.slopes[good], grid.image_size, largest_order=1)
-    slopes = evaluate_terms(places, grid.image_size, 1) @ linear.coefficients_px
+    slopes = evaluate_terms(places, grid.image_size, 1) @ shading.coefficients_px
     kinds = lattice.types(match.cells.indices)
     radii = np.array(discs.micro_px if discs is not None else [0.0] * lattice.n_types)[kinds]
     unit = radii[:, None] * slopes / 4.0
@@ -562,6 +653,13 @@ def _take_off_shading(
     aperture = float(np.clip(aperture, 0.0, 0.5 * lattice.pitch_px))
     shifts = match.shifts + aperture * unit + (_PIXEL_BLUR_PX2 + blur_px2) * slopes
     return replace(match, shifts=shifts), unit / math.sqrt(1.0 / sigma**2 + weight)
+
+
+def _make_stretch(grid: MicroLensGrid, match: LensMatch) -> FloatArray:
+    """Return shifts away from the image's middle, (n_lenses, 2), one pitch rms."""
+    off = match.cells.centers - 0.5 * (np.array(grid.image_size) - 1.0)
+    found: FloatArray = grid.pitch_px * off / _rms(off)
+    return found
 
 
 def _widen_covariance(grid: MicroLensGrid, match: LensMatch, unsure: FloatArray) -> MicroLensGrid:
@@ -665,5 +763,5 @@ def _sort_types(lattice: Lattice, discs: OverlapDiscs) -> tuple[Lattice, Overlap
             if all((s * t + o) % n == rank[t] for t in range(n)):
                 rule = ((s * i) % n, (s * j) % n, (s * k + o) % n)
                 micro = tuple(discs.micro_px[index] for index in order)
-                return replace(lattice, type_rule=rule), OverlapDiscs(discs.main_px, micro)
+                return replace(lattice, type_rule=rule), replace(discs, micro_px=micro)
     return lattice, discs

@@ -17,6 +17,7 @@ from lifcal.measure.prediction import (
     predict,
     slopes_of_planes,
 )
+from lifcal.measure.shading import compute_shading_shifts
 from lifcal.measure.tracks import Tracks, choose_tracks, find_views, sample_map
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "SceneGeometry",
     "Tracks",
     "choose_tracks",
+    "compute_shading_shifts",
     "compute_tangents",
     "cut_patches",
     "defocus_terms",

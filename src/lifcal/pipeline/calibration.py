@@ -43,6 +43,7 @@ from lifcal.measure import (
     SceneGeometry,
     Tracks,
     choose_tracks,
+    compute_shading_shifts,
     compute_tangents,
     cut_patches,
     defocus_terms,
@@ -349,6 +350,8 @@ class _Bench:
     planes: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
     """Slopes of the tracks that lie on markers; NaN for others."""
     slopes: FloatArray = field(default_factory=lambda: np.zeros((0, 2)))
+    array_to_sensor_px: float | None = None
+    """B, as soon as it is known: not before the first adjustment, and not without a scale."""
 
     @classmethod
     def build(
@@ -507,11 +510,12 @@ class _Bench:
                 stage="measure",
             )
         images = self.images.select(good)
+        shifts = compute_shading_shifts(images, self.geometry, self.grid, self.array_to_sensor_px)
         return Observations.from_arrays(
             self.frame_indices[images.views],
             images.tracks,
             self.grid.centers_raw_px[images.lenses],
-            measured.points_raw_px[good],
+            measured.points_raw_px[good] - shifts,
             covariances_px2=measured.covariances_px2[good],
             lens_types=self.grid.lens_types[images.lenses],
         )
@@ -574,6 +578,9 @@ class _Bench:
     def _take(self, found: Adjustment) -> None:
         """Predict anew from what was found."""
         state, observations = found.state, found.problem.observations
+        if found.problem.scale_source is not None:
+            camera = found.camera
+            self.array_to_sensor_px = camera.parameters.array_to_sensor_mm / camera.pixel_size_mm
         views = np.searchsorted(self.frame_indices, observations.view_ids)
         kept = np.zeros(len(self.tracks), np.bool_)
         kept[observations.point_ids] = True

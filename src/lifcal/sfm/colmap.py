@@ -10,7 +10,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -48,6 +48,10 @@ _INIT_ANGLES_DEG = (16.0, 6.0, 2.0)
 """Least angle between the rays of the first two views: COLMAP's own, then for small motion."""
 _ENOUGH = 0.8
 """Of the images: with fewer, a start from nearer views is tried."""
+_PLAUSIBLE = 2.0
+"""Misfit of virtual depths (`VirtualStart.misfit`) from which a reconstruction is doubted, and one
+from another first pair is tried. Right ones have 0.4; wrong ones, with all images registered, had
+4.8 and more: a wide first pair of a narrow field of view can end in a wrong minimum."""
 _INIT_ANGLE_WITH_DEPTH_DEG = 0.7
 """With matches that depth has checked, views may be this near to each other."""
 _GROWTH = 1.4
@@ -226,7 +230,7 @@ def reconstruct(
             options,
             None if depths is None else (depths, sigmas),
             focal_px,
-            judge or (lambda model: model.mean_error_px),
+            judge,
             on_stage or (lambda _: None),
         )
     except RuntimeError as error:  # what COLMAP says
@@ -264,7 +268,7 @@ def _reconstruct(
     options: SfmOptions,
     depths: _DepthReaders | None,
     focal_px: float | None,
-    judge: Callable[[SfmModel], float],
+    judge: Callable[[SfmModel], float] | None,
     on_stage: Callable[[str], None],
 ) -> SfmModel:
     pycolmap = _import_pycolmap()
@@ -280,7 +284,7 @@ def _reconstruct(
     on_stage("features")
     _extract(pycolmap, folder, names, shape, masks is not None, scale, options, focal_px)
     keypoints = None if depths is None else _sample_depths(pycolmap, database, names, *depths)
-    best: SfmModel | None = None
+    best: _Mapped | None = None
     for matching in _list_ways(options, len(images)):
         on_stage("matching")
         _match(pycolmap, database, names, matching, options)
@@ -290,32 +294,53 @@ def _reconstruct(
             plan = _plan(pycolmap, database, keypoints, scale, shape, focal_px, options.seed)
         on_stage("mapping")
         for focal in (*plan.focals_px, None):
-            if focal is None and best is not None and best.registered.sum() >= options.min_frames:
+            if focal is None and best is not None and best.n_images >= options.min_frames:
                 break  # F need not be left to COLMAP
             if plan.focals_px:
                 _set_focal(pycolmap, database, None if focal is None else focal * scale, shape)
-            found = _map(pycolmap, folder, options, depths is not None, hold=focal is not None)
-            if found is not None:
+            for found in _map(
+                pycolmap, folder, options, depths is not None, hold=focal is not None
+            ):
                 model = replace(_collect(found, names, scale), notes=plan.notes)
-                best = model if best is None else _choose(best, model, judge)
-        if best is not None and best.registered.all():
+                mapped = _Mapped.of(model, judge)
+                best = mapped if best is None else max(best, mapped, key=_Mapped.rank)
+                enough = max(math.ceil(_ENOUGH * len(images)), options.min_frames)
+                if mapped.plausible and mapped.n_images >= enough:
+                    break
+        if best is not None and best.plausible and best.n_images == len(images):
             break
-    n_registered = 0 if best is None else int(best.registered.sum())
+    n_registered = 0 if best is None else best.n_images
     if best is None or n_registered < options.min_frames:
         raise EstimationError(
             _say_too_few(pycolmap, database, len(images), n_registered, options.min_frames),
             stage="sfm",
             evidence={"frames": len(images), "registered": n_registered},
         )
-    return best
+    return best.model
 
 
-def _choose(first: SfmModel, second: SfmModel, judge: Callable[[SfmModel], float]) -> SfmModel:
-    """Return the model with more images, or of those with as many the one that is judged better."""
-    counts = int(first.registered.sum()), int(second.registered.sum())
-    if counts[0] != counts[1]:
-        return first if counts[0] > counts[1] else second
-    return first if judge(first) <= judge(second) else second
+class _Mapped(NamedTuple):
+    """A reconstruction, and how badly virtual depths fit it."""
+
+    model: SfmModel
+    misfit: float
+    plausible: bool
+
+    @classmethod
+    def of(cls, model: SfmModel, judge: Callable[[SfmModel], float] | None) -> _Mapped:
+        if judge is None:
+            return cls(model, model.mean_error_px, True)
+        misfit = judge(model)
+        return cls(model, misfit, misfit < _PLAUSIBLE)
+
+    @property
+    def n_images(self) -> int:
+        """Images that are registered."""
+        return int(self.model.registered.sum())
+
+    def rank(self) -> tuple[bool, int, float]:
+        """Larger is better: plausible, of more images, with less misfit."""
+        return self.plausible, self.n_images, -self.misfit
 
 
 class _Plan(NamedTuple):
@@ -580,11 +605,13 @@ def _check_by_depth(pycolmap: Any, database: Path, keypoints: dict[int, _Keypoin
                 opened.update_two_view_geometry(*pycolmap.pair_id_to_image_pair(pair_id), geometry)
 
 
-def _map(pycolmap: Any, folder: Path, options: SfmOptions, with_depth: bool, *, hold: bool) -> Any:
-    """Return the largest reconstruction or None; with `hold`, F and c stay as they are."""
-    best = None
-    with pycolmap.Database.open(folder / "database.db") as opened:
-        enough = math.ceil(_ENOUGH * opened.num_images())
+def _map(
+    pycolmap: Any, folder: Path, options: SfmOptions, with_depth: bool, *, hold: bool
+) -> Iterator[Any]:
+    """Give reconstructions, each begun with a pair of images that are nearer to each other.
+
+    With `hold`, F and c stay as they are.
+    """
     for angle in (*_INIT_ANGLES_DEG, *([_INIT_ANGLE_WITH_DEPTH_DEG] if with_depth else [])):
         mapping = pycolmap.IncrementalPipelineOptions()
         mapping.random_seed = mapping.mapper.random_seed = options.seed
@@ -600,22 +627,20 @@ def _map(pycolmap: Any, folder: Path, options: SfmOptions, with_depth: bool, *, 
         models = pycolmap.incremental_mapping(
             folder / "database.db", folder / "images", out, mapping
         )
-        for model in models.values():
-            if best is None or model.num_reg_images() > best.num_reg_images():
-                best = model
-        if best is not None and best.num_reg_images() >= max(enough, options.min_frames):
-            break
-    if best is not None and not hold:
-        refinement = pycolmap.BundleAdjustmentOptions()
-        refinement.refine_principal_point = True
-        refinement.print_summary = False
-        chosen = pycolmap.BundleAdjustmentConfig()
-        for image_id in best.reg_image_ids():
-            chosen.add_image(image_id)
-        chosen.fix_gauge(pycolmap.BundleAdjustmentGauge.TWO_CAMS_FROM_WORLD)
-        pycolmap.create_default_bundle_adjuster(refinement, chosen, best).solve()
-        best.update_point_3d_errors()
-    return best
+        best = max(models.values(), key=lambda model: model.num_reg_images(), default=None)
+        if best is None:
+            continue
+        if not hold:
+            refinement = pycolmap.BundleAdjustmentOptions()
+            refinement.refine_principal_point = True
+            refinement.print_summary = False
+            chosen = pycolmap.BundleAdjustmentConfig()
+            for image_id in best.reg_image_ids():
+                chosen.add_image(image_id)
+            chosen.fix_gauge(pycolmap.BundleAdjustmentGauge.TWO_CAMS_FROM_WORLD)
+            pycolmap.create_default_bundle_adjuster(refinement, chosen, best).solve()
+            best.update_point_3d_errors()
+        yield best
 
 
 def _say_too_few(pycolmap: Any, database: Path, n: int, registered: int, needed: int) -> str:

@@ -102,9 +102,18 @@ class CameraDesign:
         grid = replace(
             camera.grid,
             focal_planes=camera.virtual_depth_from_paper(planes),
-            discs=OverlapDiscs(main / pixel_mm, tuple((micro / pixel_mm).tolist())),
+            discs=OverlapDiscs(
+                main / pixel_mm,
+                tuple((micro / pixel_mm).tolist()),
+                self._compute_shading() if errors.cos4 else 0.0,
+            ),
         )
         return replace(optics, camera=replace(camera, grid=grid))
+
+    def _compute_shading(self) -> float:
+        """Return the shading that cos^4 makes, 1/px^2; see `OverlapDiscs`."""
+        p, pixel_mm = self.parameters, self.pixel_size_um / 1000.0
+        return 4.0 * pixel_mm**2 / (p.lens_to_array_mm * p.array_to_sensor_mm)
 
 
 def _place_lenses(

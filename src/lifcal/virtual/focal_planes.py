@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lifcal.arrays import Float32Array, FloatArray, IntArray
-from lifcal.camera.apertures import OverlapDiscs
 from lifcal.camera.grid import Lattice, MicroLensGrid
 from lifcal.errors import EstimationError
 from lifcal.imaging.frames import Frame
@@ -316,7 +315,7 @@ def _suppose_types(grid: MicroLensGrid) -> MicroLensGrid | None:
     lattice = Lattice(grid.lattice.origin_px, grid.lattice.basis_px, n_types, rule)
     discs = grid.discs
     if discs is not None:
-        discs = OverlapDiscs(discs.main_px, discs.micro_px * n_types)
+        discs = replace(discs, micro_px=discs.micro_px * n_types)
     return replace(
         grid,
         lattice=lattice,

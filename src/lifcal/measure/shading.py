@@ -1,0 +1,61 @@
+"""How shading moves the image of a point that is out of focus.
+
+Light that arrives obliquely is dimmer (cos^4 of its angle). A point out of focus is seen through
+all of the micro aperture, and the part that it is seen through less obliquely counts more. So the
+blurred spot is moved, in proportion to its blur. See docs/camera-model.md, "Focus times shading".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lifcal.arrays import FloatArray
+from lifcal.camera import MicroLensGrid
+from lifcal.measure.prediction import MicroImages, SceneGeometry
+
+
+def compute_shading_shifts(
+    images: MicroImages,
+    geometry: SceneGeometry,
+    grid: MicroLensGrid,
+    array_to_sensor_px: float | None = None,
+) -> FloatArray:
+    """Return how far shading moves points from where they would be seen without it, (n, 2) px.
+
+    Zero where the grid shows no shading, or has no discs or focal planes.
+
+    Parameters
+    ----------
+    images : MicroImages
+    geometry : SceneGeometry
+    grid : MicroLensGrid
+    array_to_sensor_px : float or None
+        B in px. None: that which the shading tells, to some 10 %.
+
+    Notes
+    -----
+    A pixel at offset m in the micro image at C gets light from the point r of the micro aperture
+    with the weight `w = cos^4`, whose angle has the tangent `s = (m + (B / b) (C - c) - r) / B`. So
+    `d ln w / d r = 4 s / (B (1 + s^2))`, and the centroid of the aperture, a disc of radius a,
+    moves by `a^2 / 4` of that. A defocus turns it into a shift on the sensor, as it does with the
+    centroid of the overlap (`FocusTerm`). All lengths are in px, and b is F. From lens to lens, the
+    slope of the brightness inside micro images changes by `-4 / (B b)` for each px: that tells B
+    where there is no scale.
+    """
+    shifts = np.zeros((len(images), 2))
+    discs, planes = grid.discs, grid.focal_planes
+    if discs is None or planes is None or not discs.shading_px2 > 0.0:
+        return shifts
+    b = geometry.array.focal_px
+    distance = array_to_sensor_px or 4.0 / (discs.shading_px2 * b)
+    kinds = grid.lens_types[images.lenses]
+    centers = grid.centers_raw_px[images.lenses]
+    off = images.places_px - centers + distance / b * (centers - geometry.principal)
+    square = (off**2).sum(axis=1) / distance**2
+    # The discs show the aperture smaller, by the factor `seen`.
+    seen = (1.0 + distance / b) / planes[kinds]
+    micro = np.array(discs.micro_px)[kinds]
+    lean = micro**2 / (seen * distance**2) / (1.0 + square)
+    defocus = 1.0 - planes[kinds] * images.rhos
+    shifts[:] = (defocus * lean)[:, None] * off
+    return shifts
