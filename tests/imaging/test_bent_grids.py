@@ -15,7 +15,7 @@ from lifcal.imaging.grid_check import (
     compare_fill,
     follow_grid,
     measure_grid_shifts,
-    measure_misfit,
+    measure_offset,
 )
 from lifcal.imaging.grid_fit import LensFlag, fit_grid_to_frames, fit_grid_to_white, refine_grid
 from lifcal.imaging.grid_picture import draw_grid_fit
@@ -141,10 +141,12 @@ def test_a_bend_that_is_not_the_images_is_seen(bent):
     white, fit = bent
     frame = make_frame(white.image.astype(np.uint8), "white", "white.png")
     double = GridBend(SIZE, 2.0 * fit.grid.bend.coefficients_px)
-    assert measure_misfit([frame], fit.grid) < 0.05
+    frames = [frame, frame]
+    assert measure_offset(frames, fit.grid).misfit_px < 0.05
     for wrong in (drop(fit.grid, bend=True), replace(fit.grid, bend=double)):
-        assert measure_misfit([frame], wrong) > 0.1
-    assert np.isnan(measure_misfit([], fit.grid))
+        assert measure_offset(frames, wrong).misfit_px > 0.1
+    assert np.isnan(measure_offset([frame], fit.grid).misfit_px)
+    assert measure_offset([], fit.grid) is None
 
 
 @pytest.mark.parametrize("main_fill", [0.72, 0.88])

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.camera.grid import Lattice, MicroLensGrid
-from lifcal.errors import DataError
+from lifcal.errors import DataError, EstimationError
 from lifcal.imaging.frames import Frame, check_plenoptic
+from lifcal.imaging.grid_fit import average_frames, refine_grid
 from lifcal.imaging.lattice_search import compute_calm
 from lifcal.imaging.overlap_fit import match_types, measure_fill
 
@@ -28,19 +29,19 @@ _TILE = 8.0
 _BEND_TILE = 4.0
 """In pitches: across such a tile a bend of 3 % changes by an eighth of the pitch, and the phase by
 less than a radian."""
-_LEAST_MODULATION = 0.25
+_LEAST_MODULATION = 0.2
 """Of the brightness at the lattice's frequencies, by what is dark between micro images: below, what
-the scene shows decides the phase. Without anything dark between them it is 0.1, else 0.4."""
+the scene shows decides the phase. With dark gaps it is 0.3 to 0.4, and 0.22 if a gamma of 2.2 makes
+them brighter; real cameras whose micro images touch have 0.04 to 0.18."""
 _MOST_SHIFT = 0.04
 """In pitches. A lens that was taken off and put on again moves by less."""
 _MOST_STRETCH = 0.04
 """In pitches, at the corners: of a grid of another pitch, or turned."""
 _FEWEST_PARTS = 6
 _LEAST_MOVE, _LEAST_STRETCH = 0.003, 0.01
-"""In pitches, as a whole and at the corners: less costs nothing. Shading shows as a stretch of up
-to half of this."""
-_SHIFT_SIGMAS, _STRETCH_SIGMAS = 2.0, 5.0
-"""Of a part's shift: four standard deviations of a shift and of a stretch at the corners."""
+"""In pitches, as a whole and at the corners: less costs nothing."""
+_SURE_SIGMAS = 5.0
+"""Of the centers, which err together: a shift or a stretch that is smaller may be noise."""
 
 
 def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
@@ -100,59 +101,90 @@ def _list(types: Iterable[int]) -> str:
     return ", ".join(map(str, types))
 
 
-def follow_grid(frames: Iterable[Frame], grid: MicroLensGrid) -> MicroLensGrid:
+@dataclass(frozen=True, eq=False)
+class GridOffset:
+    """How far the micro images of frames are off a grid.
+
+    Parameters
+    ----------
+    move_px : (3, 2) float64
+        A shift in the image's middle, and its change from there to the right and the lower border.
+    misfit_px : float
+        Rms over the lenses of what this does not take off, less what noise adds: a bend that the
+        grid does not have. NaN for a single frame, which does not tell.
+    sigma_px : float
+        How well centers are known from the frames, the rms over the lenses.
+    """
+
+    move_px: FloatArray
+    misfit_px: float
+    sigma_px: float
+
+    @property
+    def stretch_px(self) -> float:
+        """By how much the shift changes from the middle to the corners, at most."""
+        corners = np.array([[1.0, 1.0], [1.0, -1.0]])
+        return float(np.hypot(*(corners @ self.move_px[1:]).T).max())
+
+
+def measure_offset(frames: Sequence[Frame], grid: MicroLensGrid) -> GridOffset | None:
+    """Fit centers to frames, from a grid on, and compare; None where frames do not tell.
+
+    By the outlines in the mean over the frames, whose shading is fitted along (`refine_grid`).
+    """
+    if grid.lattice is None or grid.indices_qr is None or len(frames) == 0:
+        return None
+    try:
+        fit = refine_grid(grid, average_frames(frames))
+    except EstimationError:
+        return None
+    found = fit.grid
+    assert found.lattice is not None
+    places = grid.lattice.centers(grid.indices_qr)
+    smooth = places if grid.bend is None else places + grid.bend.at(places)
+    other = found.lattice.centers(grid.indices_qr)
+    off = (other if found.bend is None else other + found.bend.at(other)) - smooth
+    half = 0.5 * np.array(grid.image_size)
+    design = np.column_stack([np.ones(len(places)), (places + 0.5) / half - 1.0])
+    move: FloatArray = np.asarray(np.linalg.lstsq(design, off, rcond=None)[0], np.float64)
+    square = float(np.mean(np.sum((off - design @ move) ** 2, axis=1)))
+    left = math.sqrt(max(square - fit.sigma_px**2, 0.0))
+    if len(frames) == 1:
+        move[1:], left = 0.0, math.nan
+    return GridOffset(move, left, fit.sigma_px)
+
+
+def follow_grid(
+    frames: Sequence[Frame], grid: MicroLensGrid, offset: GridOffset | None = None
+) -> MicroLensGrid:
     """Return the grid moved, turned and stretched to where frames show their micro images.
 
-    The grid itself if it is there already, or the frames do not tell: nothing dark is between
-    micro images.
+    The grid itself if it is there already, or the frames do not tell.
+
+    Parameters
+    ----------
+    frames : sequence of Frame
+    grid : MicroLensGrid
+    offset : GridOffset, optional
+        That of these frames, if it is known.
     """
+    offset = offset or measure_offset(frames, grid)
     lattice = grid.lattice
-    shifts = _average_shifts(frames, grid)
-    if lattice is None or shifts is None:
+    if lattice is None or offset is None:
         return grid
-    move = _fit_move(shifts)
-    noise = math.sqrt(((shifts - _MIDDLES @ move) ** 2).sum() / (shifts.size - move.size))
-    if _measure_stretch(move) < max(_LEAST_STRETCH * grid.pitch_px, _STRETCH_SIGMAS * noise):
+    move = offset.move_px.copy()
+    noise = _SURE_SIGMAS * offset.sigma_px
+    if offset.stretch_px < max(_LEAST_STRETCH * grid.pitch_px, noise):
         move[1:] = 0.0
-        if np.hypot(*move[0]) < max(_LEAST_MOVE * grid.pitch_px, _SHIFT_SIGMAS * noise):
+        if np.hypot(*move[0]) < max(_LEAST_MOVE * grid.pitch_px, noise):
             return grid
-    size = np.array(grid.image_size)
-    of_parts = (lattice.origin_px - 0.5 * (size - 1.0)) / (size / _PARTS)
+    half = 0.5 * np.array(grid.image_size)
     moved = replace(
         lattice,
-        origin_px=lattice.origin_px + move[0] + of_parts @ move[1:],
-        basis_px=lattice.basis_px + lattice.basis_px / (size / _PARTS) @ move[1:],
+        origin_px=lattice.origin_px + move[0] + ((lattice.origin_px + 0.5) / half - 1.0) @ move[1:],
+        basis_px=lattice.basis_px + lattice.basis_px / half @ move[1:],
     )
     return grid.on_lattice(moved, grid.bend)
-
-
-def measure_misfit(frames: Iterable[Frame], grid: MicroLensGrid) -> float:
-    """Return how far frames show micro images off the grid in parts of the image, px.
-
-    The rms of what `follow_grid` cannot take off: a bend that the grid does not have. NaN where
-    frames do not tell.
-    """
-    shifts = _average_shifts(frames, grid)
-    if shifts is None:
-        return math.nan
-    left = shifts - _MIDDLES @ _fit_move(shifts)
-    return math.sqrt(float((left**2).sum()) / (len(shifts) - len(_MIDDLES[0])))
-
-
-def _average_shifts(frames: Iterable[Frame], grid: MicroLensGrid) -> FloatArray | None:
-    """Return the median shift over frames in each part, (9, 2) px; None if one is not known."""
-    if grid.lattice is None:
-        return None
-    found = [
-        measure_grid_shifts(frame, grid)
-        for frame in frames
-        if measure_modulation(frame, grid.lattice) >= _LEAST_MODULATION
-    ]
-    parts = np.stack(found, axis=1) if found else np.empty((0, 0, 2))
-    known = [part[np.isfinite(part).all(axis=1)] for part in parts]
-    if not known or min(map(len, known)) == 0:
-        return None
-    return np.array([np.median(part, axis=0) for part in known])
 
 
 def _fit_move(shifts: FloatArray) -> FloatArray:

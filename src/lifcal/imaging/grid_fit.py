@@ -101,6 +101,8 @@ class GridFit:
         relative: noise only for a white image, the scene's contrast otherwise.
     trend_px : float
         Rms of what is left smoothly: neither lattice, bend nor the deviations of lenses follow it.
+    sigma_px : float
+        How well lattice and bend are known, the rms over the lenses.
     notes : tuple of str
         What a user should know.
     """
@@ -112,6 +114,7 @@ class GridFit:
     source: str
     structure: float
     trend_px: float
+    sigma_px: float
     notes: tuple[str, ...] = ()
 
     @property
@@ -444,6 +447,9 @@ def _measure_sigma(grid: MicroLensGrid, match: LensMatch) -> float:
     field = fit_field(places, shifts, grid.image_size)
     values = evaluate_terms(places, grid.image_size, field.order)
     variances = np.einsum("ni,ij,nj->n", values, field.covariance_px2, values, optimize=True)
+    if grid.bend is not None and grid.bend.covariance_px2 is not None:
+        # What the scatter does not show, for instance the shading, is in there too.
+        variances = np.maximum(variances, grid.bend.sigma_at(places) ** 2)
     return math.sqrt(2.0 * float(variances.mean()))
 
 
@@ -735,6 +741,7 @@ def _judge(grid: MicroLensGrid, match: LensMatch, source: str, notes: list[str])
         source,
         float(np.median(match.errors[match.good])),
         trend,
+        _measure_sigma(grid, match),
         tuple(notes),
     )
 

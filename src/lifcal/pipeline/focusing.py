@@ -343,15 +343,16 @@ def make_engine(
     if not chosen:
         return None
     if sources["grid"] is not None or white is not None:
-        grid, moved_px = follow_frames(usable, chosen, grid, listener)
+        grid, moved_px, figures["misfit_px"], more = follow_frames(usable, chosen, grid, listener)
         figures["moved_px"] = moved_px
         if moved_px > 0.0:
             notes.append(
                 f"the grid moved by {moved_px:.2f} px to where the raws show it: the lens was "
                 "moved or focused anew after the grid was made"
             )
-    figures["misfit_px"], more = find_misfit(usable, chosen, grid)
-    notes += more
+        notes += more
+    else:
+        figures["misfit_px"] = figures["left_px"]
     if white is not None:
         figures["fill_ratio"], more = compare_aperture(white, usable, chosen, grid)
         notes += more
@@ -398,40 +399,36 @@ def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener:
 
 def follow_frames(
     usable: UsableFrames, chosen: list[int], grid: MicroLensGrid, listener: Listener
-) -> tuple[MicroLensGrid, float]:
-    """Return the grid where the frames chosen show it, and how far in px it moved; 0: not at all.
+) -> tuple[MicroLensGrid, float, float | None, list[str]]:
+    """Move a grid to where the frames chosen show it.
 
-    A lens that was taken off and put on again moves all micro images a little.
+    A lens that was taken off and put on again moves all micro images a little. Return the grid; how
+    far it moved in px, 0 if not at all; how far centers are off in parts of the image, in px, which
+    moving, turning and stretching cannot take off (None if the frames do not tell); and a note if
+    that is much.
     """
     import numpy as np
 
-    from lifcal.imaging.grid_check import follow_grid
+    from lifcal.imaging.grid_check import follow_grid, measure_offset
 
     with listener.status("looking at some of the raws"):
-        found = follow_grid((usable[index] for index in chosen), grid)
-    if found is grid:
-        return grid, 0.0
-    off = found.centers_raw_px[found.index.nearest(grid.centers_raw_px)] - grid.centers_raw_px
-    return found, float(np.median(np.hypot(*off.T)))
-
-
-def find_misfit(
-    usable: UsableFrames, chosen: list[int], grid: MicroLensGrid
-) -> tuple[float | None, list[str]]:
-    """Return how far centers are off in parts of the image, and a note if that is much.
-
-    In px, what moving, turning and stretching the grid cannot take off; None if frames do not tell.
-    """
-    from lifcal.imaging.grid_check import measure_misfit
-
-    found = measure_misfit((usable[index] for index in chosen), grid)
-    if not found > LARGE_MISFIT * grid.pitch_px:
-        return (None if math.isnan(found) else found), []
-    note = (
-        f"in parts of the image the raws show micro images {found:.2f} px off the grid: it lacks "
-        "their bend, or has another camera's. Fit it anew to a white image or to raws (lifcal grid)"
-    )
-    return found, [note]
+        frames = [usable[index] for index in chosen]
+        offset = measure_offset(frames, grid)
+    if offset is None:
+        return grid, 0.0, None, []
+    found, moved_px = follow_grid(frames, grid, offset), 0.0
+    if found is not grid:
+        off = found.centers_raw_px[found.index.nearest(grid.centers_raw_px)] - grid.centers_raw_px
+        moved_px = float(np.median(np.hypot(*off.T)))
+    misfit = None if math.isnan(offset.misfit_px) else offset.misfit_px
+    notes = []
+    if misfit is not None and misfit > LARGE_MISFIT * grid.pitch_px:
+        notes.append(
+            f"in parts of the image the raws show micro images {misfit:.2f} px off the grid: it "
+            "lacks their bend, or has another camera's. Fit it anew to a white image or to raws "
+            "(lifcal grid)"
+        )
+    return found, moved_px, misfit, notes
 
 
 def compare_aperture(

@@ -35,7 +35,6 @@ from lifcal.pipeline.focusing import (
     check_white,
     compare_aperture,
     compute_checksum,
-    find_misfit,
     find_mosaic,
     follow_frames,
     read_white,
@@ -362,7 +361,7 @@ def _make_engine(
     if not chosen:
         return None
     notes += find_mosaic(usable, chosen[0])
-    grid, moved_px = follow_frames(usable, chosen, grid, listener)
+    grid, moved_px, _, more = follow_frames(usable, chosen, grid, listener)
     if moved_px > 0.0:
         p = camera.parameters
         # A micro image is the pupil's image: it moves by B / b_L0 of what the lens moves.
@@ -373,7 +372,7 @@ def _make_engine(
             "it: calibrate again"
         )
         camera = replace(camera, grid=grid)
-    notes += find_misfit(usable, chosen, grid)[1]
+    notes += more
     vignetting = None  # that of the grid's discs
     if white is not None:
         notes += compare_aperture(white, usable, chosen, grid)[1]
