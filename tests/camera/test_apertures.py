@@ -89,6 +89,12 @@ def test_wrong_radius_is_named():
         Apertures(1.0, 0.0, 10.0, 0.3)
 
 
+@pytest.mark.parametrize("shading", [-1e-6, np.nan, np.inf])
+def test_a_wrong_shading_is_named(shading):
+    with pytest.raises(InputError, match="shading_px2 is"):
+        OverlapDiscs(8.0, (2.0,), shading)
+
+
 def test_overlap_discs_are_those_of_the_apertures():
     apertures = Apertures(2.0, 0.06, 15.9, 0.376)
     planes = np.array([2.5, 4.2])

@@ -51,6 +51,29 @@ def model(recording):
     return reconstruct(recording.images, None, SCALE)
 
 
+def test_a_reconstruction_that_is_doubted_is_made_again(recording):
+    """Virtual depths judge: all frames registered does not mean that poses are right."""
+    seen = []
+
+    def judge(model):
+        seen.append(model)
+        return 9.0 if len(seen) == 1 else 0.3
+
+    found = reconstruct(recording.images, None, SCALE, judge=judge)
+    assert len(seen) == 2
+    assert found is seen[1]
+    # where all are doubted, the least bad one is taken
+    seen.clear()
+
+    def doubt(model):
+        seen.append(model)
+        return 9.0 - 0.1 * len(seen) if len(seen) != 2 else 3.0
+
+    found = reconstruct(recording.images, None, SCALE, judge=doubt)
+    assert len(seen) == 3
+    assert found is seen[1]
+
+
 def similarity(source, target):
     """Return (scale, rotation, shift) that takes points nearest to others (Umeyama)."""
     a, b = source - source.mean(axis=0), target - target.mean(axis=0)

@@ -1,0 +1,90 @@
+"""Shading and blur: against the sum over a micro aperture, and in rendered images."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lifcal.measure import MicroImages, SceneGeometry, compute_shading_shifts
+from lifcal.simulate import build_camera
+
+
+@pytest.fixture(scope="module")
+def camera():
+    return build_camera("mini-real").camera
+
+
+def make_geometry(camera):
+    none = np.zeros((0, 3))
+    return SceneGeometry(camera.array, camera.distortion, np.zeros((0, 3, 3)), none, none)
+
+
+def make_images(camera, rng, n=60):
+    grid = camera.grid
+    lenses = rng.integers(0, len(grid), n)
+    angle, radius = rng.uniform(0.0, 2.0 * np.pi, n), rng.uniform(0.0, 4.0, n)
+    offsets = radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+    zeros = np.zeros(n, np.int64)
+    return MicroImages(
+        zeros,
+        zeros,
+        lenses,
+        grid.centers_raw_px[lenses] + offsets,
+        np.zeros((n, 2, 2)),
+        np.zeros((n, 2)),
+        1.0 / rng.uniform(2.3, 4.5, n),
+        radius,
+    )
+
+
+def sum_over_aperture(camera, images):
+    """Put the light of every point of the aperture where it goes, in mm, and take the centroid."""
+    p, pixel, grid = camera.parameters, camera.pixel_size_mm, camera.grid
+    b, micro = p.lens_to_array_mm, p.array_to_sensor_mm
+    steps = np.linspace(-1.0, 1.0, 201)
+    disc = np.array([(x, y) for x in steps for y in steps if x * x + y * y <= 1.0])
+    c = np.array([p.principal_x_px, p.principal_y_px])
+    found = []
+    for lens, place, rho in zip(images.lenses, images.places_px, images.rhos, strict=True):
+        center = grid.centers_raw_px[lens]
+        kind = grid.lens_types[lens]
+        u_focus = grid.focal_planes[kind]
+        # 1 / u = (B / b + 1 / v) / (1 + B / b), the paper's v
+        ratio = micro / b
+        v_focus = 1.0 / ((1.0 + ratio) / u_focus - ratio)
+        v = 1.0 / ((1.0 + ratio) * rho - ratio)
+        radius = pixel * grid.discs.micro_px[kind] / abs(ratio + 1.0 / v_focus)
+        points = radius * disc
+        chief = (center - c) * pixel * ratio
+        slopes = ((place - center) * pixel + chief - points) / micro
+        weights = (1.0 + np.sum(slopes**2, axis=1)) ** -2
+        landed = points * (1.0 / v_focus - 1.0 / v)
+        found.append(np.average(landed, axis=0, weights=weights) / pixel)
+    return np.array(found)
+
+
+def test_shifts_are_those_of_light_through_the_aperture(camera, rng):
+    images = make_images(camera, rng)
+    wanted = sum_over_aperture(camera, images)
+    known = camera.parameters.array_to_sensor_mm / camera.pixel_size_mm
+    found = compute_shading_shifts(images, make_geometry(camera), camera.grid, known)
+    assert np.abs(wanted).max() > 0.05
+    # F is taken for b_L0, 2 % off, and the weight for linear over the aperture
+    np.testing.assert_allclose(found, wanted, rtol=0.0, atol=0.06 * np.abs(wanted).max())
+
+
+def test_without_a_scale_the_shading_tells_how_far_the_sensor_is(camera, rng):
+    images, geometry = make_images(camera, rng), make_geometry(camera)
+    known = camera.parameters.array_to_sensor_mm / camera.pixel_size_mm
+    by_scale = compute_shading_shifts(images, geometry, camera.grid, known)
+    by_shading = compute_shading_shifts(images, geometry, camera.grid)
+    np.testing.assert_allclose(by_shading, by_scale, atol=0.06 * np.abs(by_scale).max())
+
+
+def test_nothing_moves_in_focus_or_where_no_shading_is_seen(camera, rng):
+    images, geometry, grid = make_images(camera, rng), make_geometry(camera), camera.grid
+    sharp = replace(images, rhos=1.0 / grid.focal_planes[grid.lens_types[images.lenses]])
+    assert np.abs(compute_shading_shifts(sharp, geometry, grid)).max() < 1e-12
+    even = replace(grid, discs=replace(grid.discs, shading_px2=0.0))
+    for other in (even, replace(grid, discs=None), replace(grid, focal_planes=None)):
+        assert not compute_shading_shifts(images, geometry, other).any()
