@@ -259,7 +259,7 @@ def test_a_start_from_near_views_needs_depth(monkeypatch, tmp_path, with_depth):
             return {}
 
     pycolmap.Database.open(tmp_path / "database.db").close()
-    assert colmap._map(Nothing, tmp_path, SfmOptions(), with_depth, hold=False) is None
+    assert list(colmap._map(Nothing, tmp_path, SfmOptions(), with_depth, hold=False)) == []
     assert tried == [16.0, 6.0, 2.0, *([0.7] if with_depth else [])]
 
 
