@@ -31,6 +31,7 @@ from lifcal.files import write_json
 BENCHMARKS = {
     "camera": camera.run,
     "simulate": simulate.run,
+    "simulate-large": simulate.run_large,
     "grid": grid.run,
     "whites": whites.run,
     "virtual": virtual.run,
@@ -38,6 +39,7 @@ BENCHMARKS = {
     "starts": starts.run,
     "calibrate": calibrate.run,
     "real": real.run,
+    "real-mini": real.run_small,
     "degenerate": degenerate.run,
     "depth": depth.run,
     "slam": slam.run,

@@ -66,6 +66,22 @@ class Outcome:
         ]
 
 
+def run_small() -> list[Figure]:
+    """Calibrate recordings of `mini-real` alone, and hold their errors against the sigmas.
+
+    One run takes less than a minute.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        data = Path(os.environ.get("LIFCAL_BENCHMARK_DATA", scratch))
+        outcomes = [run_case(case, data) for case in list_cases("mini-real")]
+    worst = max(abs(pull) for outcome in outcomes for pull in outcome.pulls())
+    name = f"mini-real, worst of {len(outcomes)}"
+    return [
+        *accuracy(outcomes, name, "real"),
+        Figure(f"{name}: largest error in sigmas", worst, "", "lower", 4.0),
+    ]
+
+
 def run() -> list[Figure]:
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(os.environ.get("LIFCAL_BENCHMARK_DATA", scratch))
