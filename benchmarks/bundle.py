@@ -16,8 +16,10 @@ from benchmarks.bundle_scenes import Scene, make_scene
 from benchmarks.figures import Figure
 from benchmarks.r12 import (
     FOLDER,
+    SPACING_MM,
     board_distances,
     judge_board,
+    neighbors,
     published_focal_px,
     published_ratio,
     read_r12,
@@ -367,6 +369,98 @@ def compare_detectors() -> list[Figure]:
     return figures
 
 
+def hold_out_r12() -> list[Figure]:
+    """Let boards that had no part in a calibration judge F: the one found, and the published one.
+
+    A third of the views, the nearest or the farthest, is left out. The others are adjusted with F
+    free, and with F held at the published value. Then the views that were left out are adjusted
+    with all intrinsics held: their residuals, the mean spacing of the board's corners (10 mm) and
+    its flatness tell which camera is right about distances that it did not see.
+    """
+    data = read_r12()
+    width, height = data.published.image_size
+    pixel_mm = data.published.pixel_size_mm
+    p = data.published.parameters
+    thin = p.lens_to_array_mm / (p.lens_to_array_mm + p.array_to_sensor_mm)
+    published = published_focal_px(data.published, thin)
+    start = start_from_observations(
+        data.observations, 50.0 / pixel_mm, ((width - 1) / 2.0, (height - 1) / 2.0)
+    )
+    term = FocusTerm(data.focal_planes, plane_sigma=0.05)
+    free = AdjustOptions(focus=term, focus_strength=R12_STRENGTH)
+    whole = adjust(
+        data.observations, start, pixel_mm, (width, height), free, distances=board_distances()
+    )
+    state, seen = whole.state, whole.problem.observations
+    middle = state.points_world_mm.mean(axis=0)
+    depths = state.rotations[:, 2] @ middle + state.translations_mm[:, 2]
+    order = seen.view_ids[np.argsort(depths)]
+    third = len(order) // 3
+    figures = []
+    for side, held in (("near", order[:third]), ("far", order[-third:])):
+        out = np.isin(seen.view_ids[seen.view_indices], held)
+        parts = seen.select(out), seen.select(~out)
+        for name, focal in (("own F", None), ("published F", published)):
+            options = free if focal is None else replace(free, fixed={"F": focal})
+            trained = adjust(
+                parts[1],
+                _restrict(whole, parts[1]),
+                pixel_mm,
+                (width, height),
+                options,
+                distances=board_distances(),
+            )
+            names = trained.problem.names
+            vector = trained.state.as_vector()
+            fixed = dict(zip(names[: trained.problem.n_camera], vector, strict=False))
+            strength = float(vector[names.index("g")])
+            exact = AdjustOptions(
+                fixed=fixed,
+                focus=FocusTerm(trained.state.focal_planes),
+                focus_strength=strength,
+            )
+            judged = adjust(
+                parts[0],
+                _restrict(whole, parts[0]),
+                pixel_mm,
+                (width, height),
+                exact,
+            )
+            points, ids = judged.state.points_world_mm, judged.problem.observations.point_ids
+            ends = points[neighbors(ids)]
+            spacing = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
+            _, flatness = judge_board(points, ids)
+            label = f"R12-A, {len(held)} {side} boards left out, {name}"
+            figures += [
+                Figure(f"{label}: F", trained.camera.array.focal_px, "px", "lower", 12000.0),
+                Figure(f"{label}: rms of their corners", judged.summary.rms_px, "px", "lower", 1.0),
+                Figure(
+                    f"{label}: mean spacing, |error|",
+                    100.0 * abs(float(spacing.mean()) / SPACING_MM - 1.0),
+                    "%",
+                    "lower",
+                    10.0,
+                ),
+                Figure(f"{label}: flatness rms", flatness, "mm", "lower", 2.0),
+            ]
+    return figures
+
+
+def _restrict(adjustment: Adjustment, observations: Observations) -> BundleState:
+    """Return what an adjustment found for the views and points of some of its observations."""
+    state, whole = adjustment.state, adjustment.problem.observations
+    views = np.searchsorted(whole.view_ids, observations.view_ids)
+    points = np.searchsorted(whole.point_ids, observations.point_ids)
+    array, distortion = state.array, state.distortion
+    return BundleState(
+        array,
+        distortion,
+        state.rotations[views],
+        state.translations_mm[views],
+        state.points_world_mm[points],
+    )
+
+
 def _r12_figures() -> list[Figure]:
     figures = []
     for name, focus in (("plain", False), ("focus term", True)):
@@ -415,6 +509,7 @@ def _r12_figures() -> list[Figure]:
     return [
         *figures,
         *compare_detectors(),
+        *hold_out_r12(),
         Figure("R12-A, published: F", focal, "px", "lower", 12000.0),
         Figure(
             "R12-A, published: F with its own ratio of pitches",
