@@ -81,7 +81,10 @@ def test_rows(scene, kind, shape, tilt, rng):
             check_block("plane", rows[i, :, plane], numeric[:, plane], EXACT)
             others = [strength + 1 + j for j in range(len(state.focal_planes)) if j != lens]
             assert not rows[i][:, others].any()
-        check_columns(names, rows[i, :, 3 : 3 + len(names)], numeric[:, 3 : 3 + len(names)], EXACT)
+        # Where the discs of the overlap hardly cut each other, the derivative of its centroid
+        # changes steeply, and through the tilt the same rounding is 2e-10 of the column.
+        exact = 10.0 * EXACT if tilt and shape == "overlap" else EXACT
+        check_columns(names, rows[i, :, 3 : 3 + len(names)], numeric[:, 3 : 3 + len(names)], exact)
 
 
 def test_rows_are_the_cameras(scene):

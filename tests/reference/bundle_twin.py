@@ -39,7 +39,14 @@ def project(point_cam_mm, center_raw_px, pinholes, s, distortion, focus=None, t=
         total = camera.b_L0 + camera.B
         climb = ((center - c) * s * paper_model.slopes_from_tilt(t, camera)).sum()
         own = camera.b_L0 * total / (total - climb)
+        before = camera.B / camera.b_L0
         camera = camera._replace(b_L0=own, B=total - own)
+        if focus is not None:
+            # The focal length of the micro lens stays, B (1 - 1/v_T)^-1; here without terms in
+            # (B / b_L0)^2, in which the scale would be.
+            farther = camera.B / camera.b_L0 / before
+            inverse = 1.0 - (1.0 - 1.0 / focus.plane_u) * farther
+            focus = focus._replace(plane_u=1.0 / inverse)
     ideal = paper_model.project_ideal(point_cam_mm, center, camera)
     if focus is not None:
         m = ideal - center

@@ -168,8 +168,11 @@ def seen_point(theta, model, k, x, y, z, center_x, center_y, kind, terms):
     if shape != FOCUS_OFF:
         g = 5 + k.shape[0] + n_tilt
         m = math.sqrt(mx * mx + my * my)
+        # A micro lens has one focal length: where the array is farther from the sensor, it is in
+        # focus at another virtual depth, 1 - 1 / u_T in proportion to B_k.
+        inverse_plane = 1.0 - (1.0 - theta[g + 1 + kind]) * (1.0 + tau)
         h, h_m, h_u, h_p, h_g = focus_magnification(
-            shape, theta[g], theta[g + 1 + kind], main, micro[kind], m, w / z
+            shape, theta[g], inverse_plane, main, micro[kind], m, w / z
         )
         scale = 1.0 + theta[g] * h
     rx = center_x - cx + mx * scale
@@ -385,6 +388,10 @@ def fill_rows(
         # by the tilt, and through tau by the center and by c
         by_tau_x = gx * (z - w) + qx * shrink * (1.0 - w / z)
         by_tau_y = gy * (z - w) + qy * shrink * (1.0 - w / z)
+        if shape != FOCUS_OFF:
+            by_plane = theta[first_focus] * h_p * (theta[first_focus + 1 + kind] - 1.0)
+            by_tau_x += by_plane * (jxx * mx + jxy * my)
+            by_tau_y += by_plane * (jyx * mx + jyy * my)
         t_x = theta[5 + n_k]
         t_y = theta[6 + n_k]
         row_x[8 + n_k] = by_tau_x * (center_x - theta[1])
@@ -422,8 +429,8 @@ def fill_rows(
         for j in range(strength + 1, row_x.shape[0]):
             row_x[j] = 0.0
             row_y[j] = 0.0
-        row_x[strength + 1 + kind] = theta[first_focus] * h_p * px
-        row_y[strength + 1 + kind] = theta[first_focus] * h_p * py
+        row_x[strength + 1 + kind] = theta[first_focus] * h_p * (1.0 + tau) * px
+        row_y[strength + 1 + kind] = theta[first_focus] * h_p * (1.0 + tau) * py
     return xd, yd
 
 

@@ -104,7 +104,8 @@ def compute_covariance(
         The loss of the solution: observations of one point may err together (they share a texture,
         a surface), and the intrinsics' sigmas grow by what the points' gradients show of that.
     bend : GridBend, optional
-        Of the grid: what its covariance says of common errors of the centers moves all unknowns.
+        Bend of the grid. Its covariance describes smooth errors of the centers, which are carried
+        over to intrinsics and poses; the covariances of points are those of noise alone.
     poses, points : bool
         Whether those are wanted too.
 
@@ -135,8 +136,9 @@ def compute_covariance(
         factors = np.ones(layout.size)
         factors[part] = _cluster_factors(layout, state, clustered, whole, loss)[part]
         whole *= factors[:, None] * factors
+    point_blocks = _point_covariances(system, whole) if points else None
     if bend is not None:
-        moves = _move_centers(layout, state, loss, system.reduced_gradient, bend)
+        moves = _list_center_gradients(layout, state, loss, system.reduced_gradient, bend)
         moves[:, free] = -moves[:, free] @ inverse
         moves[:, ~layout.determined] = 0.0
         whole += moves.T @ moves
@@ -160,7 +162,7 @@ def compute_covariance(
         (*PHYSICAL_PARAMETERS, *names[5:]),
         read_only((physical + physical.T) / 2.0),
         blocks,
-        _point_covariances(system, whole) if points else None,
+        point_blocks,
     )
 
 
@@ -373,7 +375,7 @@ class _PairNormals:
         return np.concatenate(places), added - tall @ np.linalg.solve(own, tall.T)
 
 
-def _move_centers(
+def _list_center_gradients(
     layout: Layout, state: BundleState, loss: Loss, gradient: FloatArray, bend: GridBend
 ) -> FloatArray:
     """Return how errors of the centers change the reduced gradient, (n_errors, size).

@@ -175,8 +175,9 @@ def grid_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
         discs["overlap_discs"] = {
             "main_px": grid.discs.main_px,
             "micro_px": list(grid.discs.micro_px),
-            "shading_px2": grid.discs.shading_px2,
         }
+        if grid.discs.shading_px2 > 0.0:
+            discs["overlap_discs"]["shading_px2"] = grid.discs.shading_px2
     lattice = grid.lattice
     if lattice is None or not _is_whole(grid, lattice):
         return {

@@ -444,10 +444,12 @@ class MicroLensGrid:
             return 2.0 * self.radius_px
         from scipy.spatial import cKDTree
 
-        # Of four neighbors, because the nearest alone is too near where lenses are off a lattice.
         count = min(5, len(self))
         distances, _ = cKDTree(self.centers_raw_px).query(self.centers_raw_px, k=count)
-        return float(np.median(distances[:, 1:]))
+        near = distances[:, 1:]
+        # The nearest neighbor alone is too near where lenses are off a lattice. Neighbors that are
+        # farther by a third are not neighbors in the lattice: a list may have gaps.
+        return float(np.median(near[near < 1.3 * np.median(near[:, 0])]))
 
     @property
     def deviations_rms_px(self) -> float:

@@ -41,7 +41,7 @@ _FEWEST_PARTS = 6
 _LEAST_MOVE, _LEAST_STRETCH = 0.003, 0.01
 """In pitches, as a whole and at the corners: less costs nothing."""
 _SURE_SIGMAS = 5.0
-"""Of the centers, which err together: a shift or a stretch that is smaller may be noise."""
+"""A shift or stretch below five standard deviations of the fitted centers may be noise."""
 
 
 def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
@@ -126,11 +126,18 @@ class GridOffset:
         corners = np.array([[1.0, 1.0], [1.0, -1.0]])
         return float(np.hypot(*(corners @ self.move_px[1:]).T).max())
 
+    def is_far(self, grid: MicroLensGrid) -> bool:
+        """Tell whether it is more than a lens that was put on again, or focused anew, can make."""
+        shift = float(np.hypot(*self.move_px[0]))
+        return (
+            shift > _MOST_SHIFT * grid.pitch_px or self.stretch_px > _MOST_STRETCH * grid.pitch_px
+        )
+
 
 def measure_offset(frames: Sequence[Frame], grid: MicroLensGrid) -> GridOffset | None:
     """Fit centers to frames, from a grid on, and compare; None where frames do not tell.
 
-    By the outlines in the mean over the frames, whose shading is fitted along (`refine_grid`).
+    The centers are those of outlines in the mean over the frames (`refine_grid`).
     """
     if grid.lattice is None or grid.indices_qr is None or len(frames) == 0:
         return None
@@ -159,18 +166,19 @@ def follow_grid(
 ) -> MicroLensGrid:
     """Return the grid moved, turned and stretched to where frames show their micro images.
 
-    The grid itself if it is there already, or the frames do not tell.
+    The grid itself if it is there already, if the frames do not tell, or if they show another grid.
 
     Parameters
     ----------
     frames : sequence of Frame
+        They are not looked at if the offset is given.
     grid : MicroLensGrid
     offset : GridOffset, optional
-        That of these frames, if it is known.
+        What `measure_offset` found for these frames.
     """
     offset = offset or measure_offset(frames, grid)
     lattice = grid.lattice
-    if lattice is None or offset is None:
+    if lattice is None or offset is None or offset.is_far(grid):
         return grid
     move = offset.move_px.copy()
     noise = _SURE_SIGMAS * offset.sigma_px

@@ -35,27 +35,29 @@ def compute_shading_shifts(
     Notes
     -----
     A pixel at offset m in the micro image at C gets light from the point r of the micro aperture
-    with the weight `w = cos^4`, whose angle has the tangent `s = (m + (B / b) (C - c) - r) / B`. So
+    with the weight `w = cos^4`, whose angle has the tangent `s = (m + (B / L) (C - c) - r) / B`. So
     `d ln w / d r = 4 s / (B (1 + s^2))`, and the centroid of the aperture, a disc of radius a,
     moves by `a^2 / 4` of that. A defocus turns it into a shift on the sensor, as it does with the
-    centroid of the overlap (`FocusTerm`). All lengths are in px, and b is F. From lens to lens, the
-    slope of the brightness inside micro images changes by `-4 / (B b)` for each px: that tells B
-    where there is no scale.
+    centroid of the overlap (`FocusTerm`). All lengths are in px, and `L = b_L0 + B` is F. From lens
+    to lens, the slope of the brightness inside micro images changes by `-4 / (B L)` for each px:
+    that tells B where there is no scale.
     """
     shifts = np.zeros((len(images), 2))
     discs, planes = grid.discs, grid.focal_planes
     if discs is None or planes is None or not discs.shading_px2 > 0.0:
         return shifts
-    b = geometry.array.focal_px
-    distance = array_to_sensor_px or 4.0 / (discs.shading_px2 * b)
+    total = geometry.array.focal_px  # L
+    distance = array_to_sensor_px or 4.0 / (discs.shading_px2 * total)
     kinds = grid.lens_types[images.lenses]
     centers = grid.centers_raw_px[images.lenses]
-    off = images.places_px - centers + distance / b * (centers - geometry.principal)
+    off = images.places_px - centers + distance / total * (centers - geometry.principal)
     square = (off**2).sum(axis=1) / distance**2
     # The discs show the aperture smaller, by the factor `seen`.
-    seen = (1.0 + distance / b) / planes[kinds]
+    seen = total / (total - distance) / planes[kinds]
     micro = np.array(discs.micro_px)[kinds]
-    lean = micro**2 / (seen * distance**2) / (1.0 + square)
+    # The weight is not linear over the aperture: its curvature takes off a^2 / B^2.
+    aperture = (micro / (seen * distance)) ** 2
+    lean = seen * aperture / (1.0 + square + aperture)
     defocus = 1.0 - planes[kinds] * images.rhos
     shifts[:] = (defocus * lean)[:, None] * off
     return shifts

@@ -380,6 +380,26 @@ def make_engine(
     return engine
 
 
+class ChosenFrames(Sequence["Frame"]):
+    """Some of the frames, read one at a time."""
+
+    def __init__(self, usable: UsableFrames, chosen: Sequence[int]) -> None:
+        self._usable = usable
+        self._chosen = chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @overload
+    def __getitem__(self, index: int) -> Frame: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Frame]: ...
+    def __getitem__(self, index: int | slice) -> Frame | Sequence[Frame]:
+        if isinstance(index, slice):
+            return ChosenFrames(self._usable, self._chosen[index])
+        return self._usable[self._chosen[index]]
+
+
 def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener: Listener) -> None:
     """Raise DataError, `wrong` and why, if none of some frames shows the grid and its types."""
     from lifcal.imaging.grid_check import check_grid, check_lens_types
@@ -412,11 +432,17 @@ def follow_frames(
     from lifcal.imaging.grid_check import follow_grid, measure_offset
 
     with listener.status("looking at some of the raws"):
-        frames = [usable[index] for index in chosen]
-        offset = measure_offset(frames, grid)
+        offset = measure_offset(ChosenFrames(usable, chosen), grid)
     if offset is None:
         return grid, 0.0, None, []
-    found, moved_px = follow_grid(frames, grid, offset), 0.0
+    if offset.is_far(grid):
+        raise DataError(
+            f"{usable.frames.source(chosen[0])}: the micro images of some raws are "
+            f"{math.hypot(*offset.move_px[0]):.1f} px off the grid in the middle and "
+            f"{offset.stretch_px:.1f} px more in the corners (pitch {grid.pitch_px:.1f} px): "
+            "recorded with another camera, or its lens or array moved"
+        )
+    found, moved_px = follow_grid((), grid, offset), 0.0
     if found is not grid:
         off = found.centers_raw_px[found.index.nearest(grid.centers_raw_px)] - grid.centers_raw_px
         moved_px = float(np.median(np.hypot(*off.T)))

@@ -199,8 +199,10 @@ def reconstruct(
     focal_px : float, optional
         F roughly, in raw pixels: a start where virtual depths do not tell it.
     judge : callable, optional
-        Where more than one F is possible, the model for which this is least is returned; without
-        it, that with the least reprojection error.
+        Returns how badly virtual depths fit a model (`VirtualStart.misfit`). A model with 2 or more
+        is doubted, and others are made. Of models that are not doubted, the one with most images is
+        returned, and of those the one with the least misfit. Without `judge`, the reprojection
+        error takes its place, and no model is doubted.
     on_stage : callable, optional
         Told what begins.
 
@@ -285,6 +287,7 @@ def _reconstruct(
     _extract(pycolmap, folder, names, shape, masks is not None, scale, options, focal_px)
     keypoints = None if depths is None else _sample_depths(pycolmap, database, names, *depths)
     best: _Mapped | None = None
+    enough = max(math.ceil(_ENOUGH * len(images)), options.min_frames)
     for matching in _list_ways(options, len(images)):
         on_stage("matching")
         _match(pycolmap, database, names, matching, options)
@@ -303,8 +306,8 @@ def _reconstruct(
             ):
                 model = replace(_collect(found, names, scale), notes=plan.notes)
                 mapped = _Mapped.of(model, judge)
-                best = mapped if best is None else max(best, mapped, key=_Mapped.rank)
-                enough = max(math.ceil(_ENOUGH * len(images)), options.min_frames)
+                if best is None or mapped.rank(enough) > best.rank(enough):
+                    best = mapped
                 if mapped.plausible and mapped.n_images >= enough:
                     break
         if best is not None and best.plausible and best.n_images == len(images):
@@ -338,9 +341,9 @@ class _Mapped(NamedTuple):
         """Images that are registered."""
         return int(self.model.registered.sum())
 
-    def rank(self) -> tuple[bool, int, float]:
-        """Larger is better: plausible, of more images, with less misfit."""
-        return self.plausible, self.n_images, -self.misfit
+    def rank(self, enough: int) -> tuple[bool, int, float]:
+        """Larger is better: plausible and of enough images, of more images, with less misfit."""
+        return self.plausible and self.n_images >= enough, self.n_images, -self.misfit
 
 
 class _Plan(NamedTuple):
@@ -523,7 +526,7 @@ def _extract(
 
 
 def _list_ways(options: SfmOptions, n_images: int) -> list[str]:
-    """Return the ways of pairing images, to be tried until all are registered."""
+    """Return the ways of pairing images, to be tried until a plausible model has all of them."""
     if options.matching != "auto":
         return [options.matching]
     if n_images <= _MOST_EXHAUSTIVE:

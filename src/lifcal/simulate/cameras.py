@@ -113,7 +113,8 @@ class CameraDesign:
     def _compute_shading(self) -> float:
         """Return the shading that cos^4 makes, 1/px^2; see `OverlapDiscs`."""
         p, pixel_mm = self.parameters, self.pixel_size_um / 1000.0
-        return 4.0 * pixel_mm**2 / (p.lens_to_array_mm * p.array_to_sensor_mm)
+        total = p.lens_to_array_mm + p.array_to_sensor_mm
+        return 4.0 * pixel_mm**2 / (total * p.array_to_sensor_mm)
 
 
 def _place_lenses(
