@@ -17,7 +17,7 @@ from lifcal.measure.prediction import (
     predict,
     slopes_of_planes,
 )
-from lifcal.measure.shading import compute_shading_shifts
+from lifcal.measure.shading import compute_shading_shifts, compute_tilt_shifts
 from lifcal.measure.tracks import Tracks, choose_tracks, find_views, sample_map
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "choose_tracks",
     "compute_shading_shifts",
     "compute_tangents",
+    "compute_tilt_shifts",
     "cut_patches",
     "defocus_terms",
     "find_micro_images",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lifcal.arrays import FloatArray
-from lifcal.camera import MicroLensGrid
+from lifcal.camera import MicroLensGrid, compute_disc_overlap
 from lifcal.measure.prediction import MicroImages, SceneGeometry
 
 
@@ -60,4 +60,36 @@ def compute_shading_shifts(
     lean = seen * aperture / (1.0 + square + aperture)
     defocus = 1.0 - planes[kinds] * images.rhos
     shifts[:] = (defocus * lean)[:, None] * off
+    return shifts
+
+
+def compute_tilt_shifts(
+    images: MicroImages, geometry: SceneGeometry, grid: MicroLensGrid
+) -> FloatArray:
+    """Return how far a tilted array moves blurred points by its apertures, (n, 2) px.
+
+    Where the array is farther from the sensor by the share tau, the main aperture is seen larger by
+    it through a micro lens, and the micro aperture smaller, because the lens is in focus at another
+    virtual depth: `1 - 1 / u_T` grows by tau. So blurred points are moved by another part of the
+    aperture than `FocusTerm` says, which knows the other focal plane but has the discs of the whole
+    grid. Zero without a tilt, discs or focal planes.
+    """
+    shifts = np.zeros((len(images), 2))
+    discs, planes = grid.discs, grid.focal_planes
+    if discs is None or planes is None or geometry.tilt is None:
+        return shifts
+    kinds = grid.lens_types[images.lenses]
+    recorded = grid.centers_raw_px[images.lenses]
+    tau = geometry.tau(geometry.distortion.undistort(recorded, geometry.principal))
+    inverse = 1.0 - (1.0 - 1.0 / planes[kinds]) * (1.0 + tau)
+    micro = np.array(discs.micro_px)[kinds]
+    off = images.places_px - recorded
+    distance = np.hypot(off[:, 0], off[:, 1])
+    _, own = compute_disc_overlap(
+        micro * inverse * planes[kinds], discs.main_px * (1.0 + tau), distance
+    )
+    _, usual = compute_disc_overlap(micro, discs.main_px, distance)
+    defocus = 1.0 - images.rhos / inverse
+    outward = defocus * np.nan_to_num(own - usual)
+    shifts[:] = (outward / np.maximum(distance, 1e-9))[:, None] * off
     return shifts

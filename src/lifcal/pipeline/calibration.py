@@ -45,6 +45,7 @@ from lifcal.measure import (
     choose_tracks,
     compute_shading_shifts,
     compute_tangents,
+    compute_tilt_shifts,
     cut_patches,
     defocus_terms,
     find_micro_images,
@@ -511,6 +512,7 @@ class _Bench:
             )
         images = self.images.select(good)
         shifts = compute_shading_shifts(images, self.geometry, self.grid, self.array_to_sensor_px)
+        shifts += compute_tilt_shifts(images, self.geometry, self.grid)
         return Observations.from_arrays(
             self.frame_indices[images.views],
             images.tracks,
