@@ -43,6 +43,7 @@ from lifcal.bundle import (
     start_from_observations,
     start_from_sfm,
 )
+from lifcal.bundle.selection import restrict
 from lifcal.camera import TILT_PARAMETERS, BrownDistortion, PhysicalParameters, PlenopticCamera
 from lifcal.geometry import RigidTransform
 from lifcal.simulate import CAMERAS, build_camera
@@ -399,16 +400,11 @@ def hold_out_r12() -> list[Figure]:
     figures = []
     for side, held in (("near", order[:third]), ("far", order[-third:])):
         out = np.isin(seen.view_ids[seen.view_indices], held)
-        parts = seen.select(out), seen.select(~out)
+        left_out, others = (restrict(seen, state.with_focus(None), keep) for keep in (out, ~out))
         for name, focal in (("own F", None), ("published F", published)):
             options = free if focal is None else replace(free, fixed={"F": focal})
             trained = adjust(
-                parts[1],
-                _restrict(whole, parts[1]),
-                pixel_mm,
-                (width, height),
-                options,
-                distances=board_distances(),
+                *others, pixel_mm, (width, height), options, distances=board_distances()
             )
             names = trained.problem.names
             vector = trained.state.as_vector()
@@ -419,13 +415,7 @@ def hold_out_r12() -> list[Figure]:
                 focus=FocusTerm(trained.state.focal_planes),
                 focus_strength=strength,
             )
-            judged = adjust(
-                parts[0],
-                _restrict(whole, parts[0]),
-                pixel_mm,
-                (width, height),
-                exact,
-            )
+            judged = adjust(*left_out, pixel_mm, (width, height), exact)
             points, ids = judged.state.points_world_mm, judged.problem.observations.point_ids
             ends = points[neighbors(ids)]
             spacing = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
@@ -444,21 +434,6 @@ def hold_out_r12() -> list[Figure]:
                 Figure(f"{label}: flatness rms", flatness, "mm", "lower", 2.0),
             ]
     return figures
-
-
-def _restrict(adjustment: Adjustment, observations: Observations) -> BundleState:
-    """Return what an adjustment found for the views and points of some of its observations."""
-    state, whole = adjustment.state, adjustment.problem.observations
-    views = np.searchsorted(whole.view_ids, observations.view_ids)
-    points = np.searchsorted(whole.point_ids, observations.point_ids)
-    array, distortion = state.array, state.distortion
-    return BundleState(
-        array,
-        distortion,
-        state.rotations[views],
-        state.translations_mm[views],
-        state.points_world_mm[points],
-    )
 
 
 def _r12_figures() -> list[Figure]:

@@ -20,6 +20,7 @@ from lifcal.camera import (
     Lattice,
     MicroLensGrid,
     NoDistortion,
+    OverlapDiscs,
     PhysicalParameters,
     PlenopticCamera,
 )
@@ -627,3 +628,12 @@ def test_mutations_give_a_camera_or_a_known_error(
     assert np.isfinite(values).all()
     assert message.startswith(f"{path}: ")
     assert "\n" not in message
+
+
+def test_shading_is_kept_and_may_be_missing(tmp_path: Path) -> None:
+    for shading in (1.8e-4, 0.0):
+        discs = OverlapDiscs(8.0, (3.0, 2.5, 2.0), shading)
+        path = tmp_path / "grid.json"
+        write_grid(path, replace(hexagonal_grid(), discs=discs))
+        assert ("shading_px2" in path.read_text()) == (shading > 0.0)
+        assert read_grid(path).discs == discs

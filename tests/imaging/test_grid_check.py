@@ -15,6 +15,7 @@ from lifcal.imaging.grid_check import (
     measure_grid_shifts,
     measure_modulation,
     measure_offset,
+    move_grid,
 )
 from lifcal.imaging.grid_fit import (
     average_frames,
@@ -234,12 +235,12 @@ def test_a_grid_follows_nothing_that_frames_do_not_tell(seen):
 
 
 def test_only_what_is_clearly_seen_moves_a_grid(seen):
-    """Five sigmas of what the frames know of the centers are needed, and three times 0.1 %."""
-    frame, grid = seen
+    """Five sigmas of the fitted centers are needed, and 0.3 % of the pitch."""
+    _, grid = seen
 
     def follow(shift, stretch, sigma):
         move = np.array([[shift, 0.0], [stretch, 0.0], [0.0, stretch]])
-        return follow_grid([frame], grid, GridOffset(move, 0.0, sigma))
+        return move_grid(grid, GridOffset(move, 0.0, sigma))
 
     assert follow(0.1, 0.0, 0.03) is grid  # 0.8 % of the pitch, but not sure
     assert follow(0.03, 0.0, 0.001) is grid  # sure, and of no consequence
@@ -251,6 +252,10 @@ def test_only_what_is_clearly_seen_moves_a_grid(seen):
     # 0.2 px at the border, 320 px and 240 px from the middle
     wanted = grid.lattice.basis_px * (1.0 + 0.2 / np.array([320.0, 240.0]))
     np.testing.assert_allclose(stretched.basis_px, wanted, rtol=1e-12)
+    # beyond 4 % of the pitch, 0.5 px, the micro images are those of another grid
+    assert follow(0.49, 0.0, 0.01) is not grid
+    assert follow(0.52, 0.0, 0.01) is grid
+    assert follow(0.0, 0.4, 0.01) is grid  # 0.57 px in the corners
 
 
 def test_a_grid_of_another_focus_is_stretched_back():

@@ -41,12 +41,6 @@ FRAMES_FOR_RANGE = 5
 NO_DEPTH = "hardly any virtual depth: too little texture, or the grid or the range is not its own"
 LEAST_KNOWN = 0.01
 """Share of the pixels: below it, what is known is chance."""
-LARGE_MISFIT = 0.01
-"""Of centers in parts of the image, in pitches: 0.2 px at 20 px. Raws of the grid's own camera show
-0.03 px; a center that is wrong by 0.2 px moves a virtual point by up to 0.8 px."""
-LARGE_FILL_RATIO = 1.15
-"""Brightness near the borders of micro images, of raws against a white image. Raws of the same
-aperture agree within 0.04; an aperture that is wider by a tenth changes it by half."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -380,26 +374,6 @@ def make_engine(
     return engine
 
 
-class ChosenFrames(Sequence["Frame"]):
-    """Some of the frames, read one at a time."""
-
-    def __init__(self, usable: UsableFrames, chosen: Sequence[int]) -> None:
-        self._usable = usable
-        self._chosen = chosen
-
-    def __len__(self) -> int:
-        return len(self._chosen)
-
-    @overload
-    def __getitem__(self, index: int) -> Frame: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Frame]: ...
-    def __getitem__(self, index: int | slice) -> Frame | Sequence[Frame]:
-        if isinstance(index, slice):
-            return ChosenFrames(self._usable, self._chosen[index])
-        return self._usable[self._chosen[index]]
-
-
 def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener: Listener) -> None:
     """Raise DataError, `wrong` and why, if none of some frames shows the grid and its types."""
     from lifcal.imaging.grid_check import check_grid, check_lens_types
@@ -429,10 +403,10 @@ def follow_frames(
     """
     import numpy as np
 
-    from lifcal.imaging.grid_check import follow_grid, measure_offset
+    from lifcal.imaging.grid_check import LARGE_MISFIT, measure_offset, move_grid
 
     with listener.status("looking at some of the raws"):
-        offset = measure_offset(ChosenFrames(usable, chosen), grid)
+        offset = measure_offset(usable.frames.select(chosen), grid)
     if offset is None:
         return grid, 0.0, None, []
     if offset.is_far(grid):
@@ -442,7 +416,7 @@ def follow_frames(
             f"{offset.stretch_px:.1f} px more in the corners (pitch {grid.pitch_px:.1f} px): "
             "recorded with another camera, or its lens or array moved"
         )
-    found, moved_px = follow_grid((), grid, offset), 0.0
+    found, moved_px = move_grid(grid, offset), 0.0
     if found is not grid:
         off = found.centers_raw_px[found.index.nearest(grid.centers_raw_px)] - grid.centers_raw_px
         moved_px = float(np.median(np.hypot(*off.T)))
@@ -465,7 +439,7 @@ def compare_aperture(
     Return how much brighter their micro images are near the border (None if that is not known), and
     a note if that is much.
     """
-    from lifcal.imaging.grid_check import compare_fill
+    from lifcal.imaging.grid_check import LARGE_FILL_RATIO, compare_fill
 
     ratio = compare_fill(white, (usable[index] for index in chosen), grid)
     if not (ratio > LARGE_FILL_RATIO or 1.0 / ratio > LARGE_FILL_RATIO):

@@ -16,6 +16,7 @@ from lifcal import __version__
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.bundle import Adjustment
 from lifcal.bundle.files import summary_to_dict
+from lifcal.imaging.grid_check import LARGE_FILL_RATIO, LARGE_MISFIT
 
 IMAGE_BINS = 12
 """Rows and columns of bins over the image."""
@@ -62,12 +63,9 @@ _CAUTION_FACTOR, _POOR_FACTOR = 2.0, 5.0
 """On a sigma, by cross-validation. Noise alone makes the largest factor of ten parameters 1.3 on
 average, and more than 2 in fewer than one of a hundred recordings."""
 
-_CAUTION_MISFIT, _POOR_MISFIT = 0.01, 0.05
-"""Of centers in parts of the image, in pitches. Raws of the grid's own camera show 0.0015; a center
-that is wrong by 0.01 (0.2 px) moves a virtual point by up to 0.8 px."""
-_CAUTION_FILL_RATIO = 1.15
-"""Brightness near the borders of micro images, of raws against a white image. Raws of the same
-aperture agree within 0.04; an aperture that is wider by a tenth changes it by half."""
+_POOR_MISFIT = 0.05
+"""A misfit of the grid's centers to the raws, in pitches, from which a calibration is poor; from
+`LARGE_MISFIT` on it calls for care."""
 
 _Item = TypeVar("_Item")
 
@@ -299,13 +297,13 @@ def _judge_grid(found: Mapping[str, Any] | None) -> tuple[list[str], list[str]]:
     poor: list[str] = []
     caution: list[str] = []
     misfit, pitch = found.get("misfit_px"), found["pitch_px"]
-    if misfit is not None and misfit > _CAUTION_MISFIT * pitch:
+    if misfit is not None and misfit > LARGE_MISFIT * pitch:
         (poor if misfit > _POOR_MISFIT * pitch else caution).append(
-            f"in parts of the image the micro images are {misfit:.2f} px off the grid: fit it anew "
-            "to a white image or to raws (lifcal grid)"
+            f"in parts of the image the micro images are {misfit:.2f} px off the grid: give a "
+            "white image of this camera (--white), or a grid that was fitted to one (lifcal grid)"
         )
     ratio = found.get("fill_ratio")
-    if ratio and max(ratio, 1.0 / ratio) > _CAUTION_FILL_RATIO:
+    if ratio and max(ratio, 1.0 / ratio) > LARGE_FILL_RATIO:
         caution.append(
             f"the micro images of the raws are {ratio:.2f} times as bright near their borders as "
             "those of the white image: it has another aperture or gamma, and depth suffers"
