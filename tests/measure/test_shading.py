@@ -11,6 +11,7 @@ from lifcal.measure import (
     SceneGeometry,
     compute_shading_shifts,
     compute_tilt_shifts,
+    spread_windows,
 )
 from lifcal.simulate import build_camera
 
@@ -127,3 +128,27 @@ def test_discs_of_a_tilted_array(camera, rng):
     # B / b_L0 = 0.024 is left out where it stands beside 1
     np.testing.assert_allclose(found, wanted, atol=0.08 * np.abs(wanted).max())
     assert not compute_tilt_shifts(images, make_geometry(camera), grid).any()
+
+
+def test_windows_are_spread_as_the_shift_of_shading_changes(camera, rng):
+    """Neighbors of a point on the texture are moved by the shading where they are."""
+    geometry = make_geometry(camera)
+    images = replace(
+        make_images(camera, rng),
+        jacobians=rng.normal(size=(60, 2, 2)),
+        tilts=rng.normal(size=(60, 2)),
+    )
+    spread = spread_windows(images, geometry, camera.grid)
+    here = compute_shading_shifts(images, geometry, camera.grid)
+    for step in (np.array([0.5, 0.0]), np.array([-0.2, 0.4])):
+        beside = images.jacobians @ step
+        moved = replace(images, places_px=images.places_px + beside)
+        change = compute_shading_shifts(moved, geometry, camera.grid) - here
+        found = spread.jacobians @ step - beside
+        assert np.abs(change).max() > 0.005
+        # the shift is linear up to the square of the slope of the light, some 5 %
+        np.testing.assert_allclose(found, change, atol=0.06 * np.abs(change).max())
+    even = replace(camera.grid, discs=replace(camera.grid.discs, shading_px2=0.0))
+    np.testing.assert_array_equal(
+        spread_windows(images, geometry, even).jacobians, images.jacobians
+    )

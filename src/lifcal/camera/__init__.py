@@ -30,7 +30,7 @@ from lifcal.camera.pinhole_array import (
     PhysicalParameters,
     PinholeArray,
 )
-from lifcal.camera.tilt import TILT_PARAMETERS, ArrayTilt
+from lifcal.camera.tilt import TILT_PARAMETERS, ArrayTilt, focal_rho_behind_tilt
 
 __all__ = [
     "ARRAY_PARAMETERS",
@@ -58,6 +58,7 @@ __all__ = [
     "PlenopticCamera",
     "ProjectionJacobian",
     "compute_disc_overlap",
+    "focal_rho_behind_tilt",
     "grid_from_center_list",
     "grid_from_dict",
     "grid_to_dict",

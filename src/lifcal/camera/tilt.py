@@ -88,3 +88,19 @@ class ArrayTilt:
         """Return tau at undistorted image points, (...,)."""
         offsets = np.asarray(points_und_px, np.float64) - np.asarray(principal_point_px)
         return np.asarray(offsets @ self.as_vector())
+
+
+def focal_rho_behind_tilt(focal_rho: FloatArray, tau: FloatArray) -> FloatArray:
+    """Return 1 / u at which lenses behind a tilted array are in focus.
+
+    All lenses of a type have one focal length. The thin-lens equation says that `1 - 1 / u_T` is
+    then in proportion to the distance from the sensor, B_k.
+
+    Parameters
+    ----------
+    focal_rho : (...) float64
+        1 / u_T of the lenses' types, for lenses at the principal point.
+    tau : (...) float64
+        The relative change of B_k / b_k. That of B_k is the same, up to the share B / b_L0 of it.
+    """
+    return np.asarray(1.0 - (1.0 - focal_rho) * (1.0 + tau))

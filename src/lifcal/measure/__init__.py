@@ -17,7 +17,7 @@ from lifcal.measure.prediction import (
     predict,
     slopes_of_planes,
 )
-from lifcal.measure.shading import compute_shading_shifts, compute_tilt_shifts
+from lifcal.measure.shading import compute_shading_shifts, compute_tilt_shifts, spread_windows
 from lifcal.measure.tracks import Tracks, choose_tracks, find_views, sample_map
 
 __all__ = [
@@ -40,4 +40,5 @@ __all__ = [
     "predict",
     "sample_map",
     "slopes_of_planes",
+    "spread_windows",
 ]

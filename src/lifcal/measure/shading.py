@@ -7,11 +7,16 @@ blurred spot is moved, in proportion to its blur. See docs/camera-model.md, "Foc
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from lifcal.arrays import FloatArray
-from lifcal.camera import MicroLensGrid, compute_disc_overlap
+from lifcal.camera import MicroLensGrid, compute_disc_overlap, focal_rho_behind_tilt
 from lifcal.measure.prediction import MicroImages, SceneGeometry
+
+_SLOPE_STEP_PX = 1.0
+"""A part of a window: the slope of a shift is taken over twice this."""
 
 
 def compute_shading_shifts(
@@ -63,6 +68,44 @@ def compute_shading_shifts(
     return shifts
 
 
+def spread_windows(
+    images: MicroImages,
+    geometry: SceneGeometry,
+    grid: MicroLensGrid,
+    array_to_sensor_px: float | None = None,
+) -> MicroImages:
+    """Return micro images whose surroundings are spread as shading spreads them.
+
+    The tables of `measure` (`LensOptics`) move every pixel of a window to where a pinhole would
+    have seen what it shows, but they know nothing of shading. Its shift changes over the window, so
+    the window shows the texture a little larger or smaller. Where the rim of the micro image cuts
+    the window off, that would be taken for a shift.
+
+    Parameters
+    ----------
+    images : MicroImages
+    geometry : SceneGeometry
+    grid : MicroLensGrid
+    array_to_sensor_px : float or None
+        As for `compute_shading_shifts`.
+    """
+
+    def left_out(places_px: FloatArray) -> FloatArray:
+        moved = replace(images, places_px=places_px)
+        return compute_shading_shifts(moved, geometry, grid, array_to_sensor_px)
+
+    spread = np.empty((len(images), 2, 2))
+    for axis, step in enumerate(_SLOPE_STEP_PX * np.eye(2)):
+        ahead, behind = left_out(images.places_px + step), left_out(images.places_px - step)
+        spread[:, :, axis] = (ahead - behind) / (2.0 * _SLOPE_STEP_PX)
+    spread += np.eye(2)
+    return replace(
+        images,
+        jacobians=np.matmul(spread, images.jacobians),
+        tilts=np.einsum("nij,nj->ni", spread, images.tilts),
+    )
+
+
 def compute_tilt_shifts(
     images: MicroImages, geometry: SceneGeometry, grid: MicroLensGrid
 ) -> FloatArray:
@@ -81,7 +124,7 @@ def compute_tilt_shifts(
     kinds = grid.lens_types[images.lenses]
     recorded = grid.centers_raw_px[images.lenses]
     tau = geometry.tau(geometry.distortion.undistort(recorded, geometry.principal))
-    inverse = 1.0 - (1.0 - 1.0 / planes[kinds]) * (1.0 + tau)
+    inverse = focal_rho_behind_tilt(1.0 / planes[kinds], tau)
     micro = np.array(discs.micro_px)[kinds]
     off = images.places_px - recorded
     distance = np.hypot(off[:, 0], off[:, 1])

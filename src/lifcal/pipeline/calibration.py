@@ -54,6 +54,7 @@ from lifcal.measure import (
     predict,
     sample_map,
     slopes_of_planes,
+    spread_windows,
 )
 from lifcal.pipeline.depth_bias import measure_depth_bias
 from lifcal.pipeline.focusing import FocusRun, focus_frames
@@ -488,10 +489,10 @@ class _Bench:
         planes = self.planes[tracks]
         tangents = np.where(np.isfinite(planes[:, 0]), _PLANE_TANGENT, _STEEPEST)
         measured = measure(
-            self.images,
+            spread_windows(self.images, self.geometry, self.grid, self.array_to_sensor_px),
             self.patches,
             self.grid,
-            self.optics,
+            self._optics(),
             tangents * self._texture_px() / self.geometry.array.focal_px,
             self.measure_options,
             slopes=self.slopes[tracks],
@@ -521,6 +522,14 @@ class _Bench:
             covariances_px2=measured.covariances_px2[good],
             lens_types=self.grid.lens_types[images.lenses],
         )
+
+    def _optics(self) -> LensOptics:
+        """Return the tables of the micro lenses, each with its own focal plane behind a tilt."""
+        geometry = self.geometry
+        if geometry.tilt is None:
+            return self.optics
+        centers = geometry.distortion.undistort(self.grid.centers_raw_px, geometry.principal)
+        return self.optics.behind_tilt(self.grid, geometry.tau(centers))
 
     def _check_scale(self, measured_tracks: IntArray) -> None:
         """Raise EstimationError if no known distance has both its ends measured."""

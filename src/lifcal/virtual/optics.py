@@ -13,14 +13,15 @@ Both belong to the place where the image is, and work together: `moves`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lifcal.arrays import Float32Array, FloatArray, IntArray
 from lifcal.camera.apertures import compute_disc_overlap
 from lifcal.camera.grid import MicroLensGrid
+from lifcal.camera.tilt import focal_rho_behind_tilt
 from lifcal.virtual._kernels import BINS_PER_PX
 from lifcal.virtual.moves import make_moves
 
@@ -35,6 +36,8 @@ _PIXEL_VARIANCE_PX2 = 1.0 / 12.0
 _LEAST_LIGHT = 0.02
 _UNKNOWN_BLUR_PX = 1.0
 _BEYOND_PX = 3.0
+_TILT_STEPS = 33
+"""Of the tilt over the array: a lens is off by half a step, 2 % of the tilt's largest effect."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +66,8 @@ class LensOptics:
     shared_noise : float
         By how much the noise that neighboring pixels have in common (demosaicing) raises the
         variance of what is measured over several.
+    pixel_px2 : float
+        Variance of a pixel along an axis, with what demosaicing adds.
     """
 
     lens_types: IntArray
@@ -74,6 +79,7 @@ class LensOptics:
     drifts_px: Float32Array
     moves_px: Float32Array
     shared_noise: float = 1.0
+    pixel_px2: float = _PIXEL_VARIANCE_PX2
 
     @classmethod
     def from_grid(
@@ -109,10 +115,9 @@ class LensOptics:
         light = np.stack([grid.discs.compute_illumination(offsets, t) for t in range(n_types)])
         used = (light >= _USED_LIGHT).all(axis=0)
         radius = min(float(offsets[np.flatnonzero(used)[-1]]), limit)
-        bins = _count_bins(radius)
-        offsets, light = offsets[:bins], np.maximum(light[:, :bins], _LEAST_LIGHT)
-        _, centroids = compute_disc_overlap(micro[:, None], grid.discs.main_px, offsets[None, :])
-        slopes = np.gradient(np.log(light), 1.0 / BINS_PER_PX, axis=1)
+        pixel = _PIXEL_VARIANCE_PX2 + blur_variance_px2
+        main = np.full(n_types, grid.discs.main_px)
+        tables = _make_tables(micro, main, _count_bins(radius), pixel)
         # The micro apertures are of one size, and their images in proportion to rho_T.
         known = np.isfinite(focal_rhos)
         blur = (
@@ -120,20 +125,56 @@ class LensOptics:
             if known.any()
             else 0.5 * grid.pitch_px
         )
-        variance = 1.0 / light + _READ_NOISE / light**2
-        shifts = np.nan_to_num(centroids).astype(np.float32)
-        pixel = _PIXEL_VARIANCE_PX2 + blur_variance_px2
-        drifts = (-pixel * slopes).astype(np.float32)
         return cls(
             grid.lens_types,
             radius,
-            ((1.0 + _READ_NOISE) / variance).astype(np.float32),
-            shifts,
+            tables.weights,
+            tables.shifts_px,
             focal_rhos,
             blur,
-            drifts,
-            make_moves(grid.discs, shifts.shape, pixel),
+            tables.drifts_px,
+            make_moves(grid.discs, tables.shifts_px.shape, pixel),
             shared_noise,
+            pixel,
+        )
+
+    def behind_tilt(self, grid: MicroLensGrid, tau: FloatArray) -> LensOptics:
+        """Return the tables for measuring behind a tilted array, whose lenses differ.
+
+        Where the array is farther from the sensor by the share tau, a lens is in focus at another
+        virtual depth u_T (`focal_rho_behind_tilt`), the main aperture is seen larger by tau, and
+        the micro aperture in proportion to `1 / u_T`. Lenses of one type and nearly the same tau
+        share a row of the tables, so a row takes the place of a lens type. `moves_px`, which
+        measuring does not use, stay those of the types.
+
+        Parameters
+        ----------
+        grid : MicroLensGrid
+            The one that these optics were built from.
+        tau : (n_lenses,) float64
+            As of `ArrayTilt.at`.
+        """
+        discs = grid.discs
+        if discs is None or grid.focal_planes is None:
+            return self
+        steps = np.linspace(tau.min(), tau.max(), _TILT_STEPS)
+        nearest = np.rint((tau - steps[0]) / max(steps[1] - steps[0], 1e-12)).astype(np.int64)
+        types, steps = np.repeat(np.arange(grid.n_types), len(steps)), np.tile(steps, grid.n_types)
+        usual = self.focal_rhos[types]
+        own = focal_rho_behind_tilt(usual, steps)
+        tables = _make_tables(
+            np.array(discs.micro_px)[types] * own / usual,
+            discs.main_px * (1.0 + steps),
+            self.shifts_px.shape[1],
+            self.pixel_px2,
+        )
+        return replace(
+            self,
+            lens_types=self.lens_types * _TILT_STEPS + nearest,
+            weights=tables.weights,
+            shifts_px=tables.shifts_px,
+            focal_rhos=own,
+            drifts_px=tables.drifts_px,
         )
 
     def compute_least_blur(self, rho: Float32Array) -> Float32Array:
@@ -159,6 +200,32 @@ class LensOptics:
             self.focal_rhos,
             self.blur_px,
         )
+
+
+class _Tables(NamedTuple):
+    """Rows of `LensOptics`, (n_rows, n_bins) each."""
+
+    weights: Float32Array
+    shifts_px: Float32Array
+    drifts_px: Float32Array
+
+
+def _make_tables(
+    micro_px: FloatArray, main_px: FloatArray, n_bins: int, pixel_px2: float
+) -> _Tables:
+    """Return what two discs, (n_rows,) each, make of the micro images of lenses."""
+    micro, main = micro_px[:, None], main_px[:, None]
+    offsets = np.arange(n_bins)[None, :] / BINS_PER_PX
+    area, _ = compute_disc_overlap(main, micro, offsets)
+    light = np.maximum(area / (np.pi * np.minimum(main, micro) ** 2), _LEAST_LIGHT)
+    _, centroids = compute_disc_overlap(micro, main, offsets)
+    slopes = np.gradient(np.log(light), 1.0 / BINS_PER_PX, axis=1)
+    variance = 1.0 / light + _READ_NOISE / light**2
+    return _Tables(
+        ((1.0 + _READ_NOISE) / variance).astype(np.float32),
+        np.nan_to_num(centroids).astype(np.float32),
+        (-pixel_px2 * slopes).astype(np.float32),
+    )
 
 
 def _count_bins(radius_px: float) -> int:
