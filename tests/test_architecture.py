@@ -13,6 +13,7 @@ ROOMS = [
     "arrays",
     "files",
     "threads",
+    "diagnostics",
     "geometry",
     "camera",
     "imaging",
@@ -35,7 +36,7 @@ DOORS = {
     "typer": {"cli"},
     "rich": {"cli"},
     "defusedxml": {"camera"},
-    "evo": {"evaluate"},
+    "evo": set(),
     "pycolmap": {"sfm"},
     "open3d": {"metric"},
     "numba": {

@@ -63,3 +63,9 @@ def perturb(state, rng, size=1e-3):
 
 def with_observations(scene, observations):
     return replace(scene, observations=observations)
+
+
+def texts_of(adjustment, severity=None):
+    """What an adjustment found, in words; of one severity only if it is given."""
+    found = adjustment.summary.findings
+    return [each.text for each in found if severity is None or each.severity is severity]

@@ -30,11 +30,13 @@ from lifcal.bundle import (
 from lifcal.bundle.covariance import describe_weakness
 from lifcal.bundle.files import write_adjustment
 from lifcal.camera import BrownDistortion, NoDistortion, read_camera
+from lifcal.diagnostics import Severity
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.files import read_json
 from lifcal.geometry import RigidTransform, read_tum
 from lifcal.simulate import build_camera
 from tests.bundle import cases
+from tests.bundle.cases import texts_of
 
 BROWN = AdjustOptions(distortion="brown", tilt="none", fixed={"k1": 0.0, "k2": 0.0})
 
@@ -335,9 +337,9 @@ def test_weakness_is_said(rng):
     covariance = replace(found.covariance, array=tied)
     pixel = scene.camera.pixel_size_mm
     said = describe_weakness(covariance, found.state, pixel, metric=False)
-    assert any("F and alpha are correlated 0.998" in text for text in said)
+    assert any("F and alpha are correlated 0.998" in each.text for each in said)
     said = describe_weakness(found.covariance, found.state, pixel, metric=False)
-    assert not any("F and alpha" in text for text in said)
+    assert not any("F and alpha" in each.text for each in said)
 
 
 # Degenerate input
@@ -390,7 +392,7 @@ def cloud(rng, depth, n=60):
 def outcome(scene):
     """What an adjustment says, as an error or in the summary."""
     try:
-        return " ".join(run(scene).summary.weak)
+        return " ".join(texts_of(run(scene)))
     except EstimationError as error:
         return str(error)
 
@@ -493,7 +495,7 @@ def test_a_track_that_is_wholly_wrong_is_left_out(noisy_scene):
     )
     assert max(abs(pull) for pull in pulls_of(found, noisy_scene.camera).values()) < 4.0
     assert found.summary.rms_px < 0.12
-    assert found.summary.n_used < found.summary.n_observations or found.summary.notes
+    assert found.summary.n_used < found.summary.n_observations or texts_of(found)
 
 
 def test_a_track_of_noise_is_left_out_and_named(noisy_scene, rng):
@@ -505,7 +507,7 @@ def test_a_track_of_noise_is_left_out_and_named(noisy_scene, rng):
     points[mine] = observations.centers_raw_px[mine] + noise
     found = run(cases.with_observations(noisy_scene, replace(observations, points_raw_px=points)))
     assert name not in found.problem.observations.point_ids
-    assert any(f"fit in no view: {name}" in note for note in found.summary.notes)
+    assert any(f"fit in no view: {name}" in note for note in texts_of(found))
 
 
 def test_a_view_that_is_matched_wrongly_is_left_out(noisy_scene, rng):
@@ -519,7 +521,7 @@ def test_a_view_that_is_matched_wrongly_is_left_out(noisy_scene, rng):
     )
     assert max(abs(pull) for pull in pulls_of(found, noisy_scene.camera).values()) < 4.0
     assert 3 not in found.problem.observations.view_ids
-    assert any("3" in note for note in found.summary.notes)
+    assert any("3" in note for note in texts_of(found))
 
 
 def test_a_refocused_camera_is_named(rng):
@@ -549,9 +551,9 @@ def test_a_refocused_camera_is_named(rng):
         )
     )
     found = run_alone(first, joined)
-    assert any("refocused" in word for word in found.summary.weak)
+    assert any("refocused" in word for word in texts_of(found))
     same = run_alone(first, first.noisy(0.1, rng)[0])
-    assert not any("refocused" in word for word in same.summary.weak)
+    assert not any("refocused" in word for word in texts_of(same))
 
 
 def test_a_distance_that_contradicts_the_others(noisy_scene):
@@ -560,10 +562,10 @@ def test_a_distance_that_contradicts_the_others(noisy_scene):
     lengths[0] *= 1.5
     labels = ("the long rod", "the short rod", "the plate")
     found = run(noisy_scene, distances=replace(good, lengths_mm=lengths, labels=labels))
-    assert any("(the long rod)" in note for note in found.summary.notes)
+    assert any("(the long rod)" in note for note in texts_of(found))
     assert found.problem.distances.labels == labels[1:]
     assert max(abs(pull) for pull in pulls_of(found, noisy_scene.camera).values()) < 4.0
-    assert any("contradict" in note for note in found.summary.notes)
+    assert any("contradict" in note for note in texts_of(found))
     two = good.select(np.array([True, True, False]))
     with pytest.raises(EstimationError, match="contradict each other"):
         run(noisy_scene, distances=replace(two, lengths_mm=lengths[:2]))
@@ -571,11 +573,11 @@ def test_a_distance_that_contradicts_the_others(noisy_scene):
     slightly = good.lengths_mm.copy()
     slightly[0] *= 1.02
     found = run(noisy_scene, distances=replace(good, lengths_mm=slightly))
-    assert any("contradict" in word for word in found.summary.notes)
+    assert any("contradict" in word for word in texts_of(found))
     assert max(abs(pull) for pull in pulls_of(found, noisy_scene.camera).values()) < 4.0
     found = run(noisy_scene, distances=replace(two, lengths_mm=slightly[:2]))
-    assert any("disagree" in word for word in found.summary.notes)
-    assert not run(noisy_scene, distances=good).summary.notes
+    assert any("disagree" in word for word in texts_of(found))
+    assert not texts_of(run(noisy_scene, distances=good), Severity.NOTE)
 
 
 def test_true_distances_are_not_rejected_for_noise(rng):
@@ -588,7 +590,7 @@ def test_true_distances_are_not_rejected_for_noise(rng):
     pairs = np.column_stack(np.unravel_index(shortest, apart.shape))
     known = cases.distances_of(scene, pairs, 0.02)
     found = run(noisy, distances=known)
-    assert not found.summary.notes
+    assert not texts_of(found, Severity.NOTE)
     assert len(found.problem.distances.lengths_mm) == 3
 
 
@@ -598,7 +600,7 @@ def test_centers_found_anew_in_each_view(noisy_scene, rng):
     moved = replace(observations, centers_raw_px=observations.centers_raw_px + jitter)
     grid = grid_from_observations(moved, noisy_scene.camera.image_size)
     found = adjust(moved, noisy_scene.truth, noisy_scene.camera.pixel_size_mm, grid, BROWN)
-    assert not any("outside" in note for note in found.summary.notes)
+    assert not any("outside" in note for note in texts_of(found))
     assert found.summary.rms_px < 0.15
 
 
@@ -607,9 +609,9 @@ def test_distances_and_positions_of_two_scales(noisy_scene):
     known = cases.positions_of(noisy_scene)
     longer = replace(good, lengths_mm=1.02 * good.lengths_mm)
     found = run(noisy_scene, distances=longer, positions=known)
-    assert any("by the distances than by the camera" in note for note in found.summary.notes)
+    assert any("by the distances than by the camera" in note for note in texts_of(found))
     found = run(noisy_scene, distances=good, positions=known)
-    assert not found.summary.notes
+    assert not texts_of(found, Severity.NOTE)
 
 
 def test_a_position_that_does_not_fit(noisy_scene):
@@ -618,7 +620,7 @@ def test_a_position_that_does_not_fit(noisy_scene):
     places[3] += 100.0
     wrong = replace(good, positions_world_mm=places)
     found = run(noisy_scene, positions=wrong)
-    assert any("views 3" in note for note in found.summary.notes)
+    assert any("views 3" in note for note in texts_of(found))
     error = found.state.positions_world_mm() - noisy_scene.truth.positions_world_mm()
     assert np.abs(error).max() < 1.0
     rng = np.random.default_rng(2)
@@ -626,7 +628,7 @@ def test_a_position_that_does_not_fit(noisy_scene):
     places = good.positions_world_mm.copy()
     places[3] += 4.0
     found = run(noisy_scene, positions=replace(good, positions_world_mm=places))
-    assert any("position of view 3 is" in note for note in found.summary.notes)
+    assert any("position of view 3 is" in note for note in texts_of(found))
     with pytest.raises(EstimationError, match="positions do not fit"):
         run(
             noisy_scene,
@@ -640,7 +642,7 @@ def test_centers_that_are_not_those_of_the_points(noisy_scene):
     centers[5] += 60.0
     one = replace(observations, centers_raw_px=centers)
     found = run(cases.with_observations(noisy_scene, one))
-    assert any("outside the micro image" in note for note in found.summary.notes)
+    assert any("outside the micro image" in note for note in texts_of(found))
     moved = replace(observations, centers_raw_px=observations.centers_raw_px + 40.0)
     with pytest.raises(InputError, match="radii from the center"):
         run(cases.with_observations(noisy_scene, moved))

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks.bundle import adjust_r12
 from benchmarks.r12 import judge_board
+from tests.bundle.cases import texts_of
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "focus"])
@@ -17,7 +18,7 @@ def test_every_frame_is_registered(found):
     _, adjustment = found
     assert adjustment.summary.n_views == 15
     assert adjustment.summary.n_points == 45
-    assert not any("could not be joined" in note for note in adjustment.summary.notes)
+    assert not any("could not be joined" in note for note in texts_of(adjustment))
 
 
 def test_residuals(found):

@@ -27,6 +27,7 @@ from lifcal.errors import ConfigError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
 from lifcal.threads import THREADS
 from tests.bundle import cases
+from tests.bundle.cases import texts_of
 from tests.reference import bundle_twin
 
 
@@ -334,7 +335,7 @@ def test_known_optics(scene):
     np.testing.assert_allclose(
         found.state.points_world_mm, scene.truth.points_world_mm, rtol=0, atol=1e-3
     )
-    assert any("they fit" in note for note in found.summary.notes)
+    assert any("they fit" in note for note in texts_of(found))
 
 
 def test_wrong_known_optics_are_noticed(scene, rng):
@@ -342,7 +343,7 @@ def test_wrong_known_optics_are_noticed(scene, rng):
     observations, _ = scene.noisy(0.1, rng)
     options = replace(EXACT, fixed={"f_L": p.focal_length_mm * 1.02, "B": p.array_to_sensor_mm})
     found = run(cases.with_observations(scene, observations), options)
-    assert any("do not fit" in note for note in found.summary.notes)
+    assert any("do not fit" in note for note in texts_of(found))
     # so far off that it is another lens
     options = replace(EXACT, fixed={"f_L": 3.0 * p.focal_length_mm, "B": p.array_to_sensor_mm})
     with pytest.raises(EstimationError, match=r"do not fit the images: they say b_L0 \+ B"):
@@ -361,7 +362,7 @@ def test_without_scale_the_output_says_so(scene):
     found = run(scene)
     assert found.camera.scale_source is None
     assert found.summary.scale_source is None
-    assert any("no metric meaning" in note for note in found.summary.notes)
+    assert any("no metric meaning" in note for note in texts_of(found))
     a, t = found.camera.array, scene.camera.array
     for name in ("focal_px", "principal_x_px", "principal_y_px", "alpha"):
         assert getattr(a, name) == pytest.approx(getattr(t, name), rel=1e-6)
@@ -432,7 +433,7 @@ def test_points_behind_the_camera(scene):
         solve(Problem(scene.observations, scene.camera.pixel_size_mm, start))
     # the whole adjustment leaves them out and says so
     found = run(scene, start=start, distances=cases.distances_of(scene, [[0, 1]]))
-    assert any("behind" in note for note in found.summary.notes)
+    assert any("behind" in note for note in texts_of(found))
     check_metric(found, scene)
 
 

@@ -1,5 +1,4 @@
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,7 @@ from lifcal.camera import (
     PinholeArray,
     write_camera,
 )
-from lifcal.errors import DataError, MissingDependencyError
+from lifcal.errors import DataError
 from lifcal.evaluate import evaluate_calibration
 from lifcal.geometry import RigidTransform, Trajectory, write_tum
 from lifcal.simulate import Imperfections, build_camera
@@ -215,12 +214,6 @@ def test_another_camera_is_refused(case, tmp_path, truth):
         evaluate(other, tmp_path / "coarser", truth)
     with pytest.raises(DataError, match="no such folder"):
         evaluate_calibration(tmp_path / "none", truth)
-
-
-def test_without_evo(case, tmp_path, truth, monkeypatch):
-    monkeypatch.setitem(sys.modules, "evo.core", None)
-    with pytest.raises(MissingDependencyError, match="pip install evo"):
-        evaluate(case, tmp_path, truth)
 
 
 def test_terms_that_were_not_estimated(case, tmp_path, truth):

@@ -71,7 +71,7 @@ def test_a_lattice_stays_one(rng):
     assert fit.grid.bend is None
     assert fit.grid.deviations_px is None
     assert fit.grid.discs.shading_px2 == 0.0
-    assert fit.notes == ()
+    assert fit.findings == ()
 
 
 def test_a_large_bend_is_followed_from_the_middle(rng):

@@ -169,7 +169,7 @@ def test_scene_frames_without_a_white_image(recording):
     for fit in (several, one):
         assert fit.layout == "hexagonal"
         assert fit.structure > 0.05  # of the roughness in it, which is less than its contrast
-        assert any("white image" in note for note in fit.notes)
+        assert any("white image" in each.text for each in fit.findings)
     assert wrong_types(several, truth) == 0.0
     assert radii_error(several, truth) < 0.03
     seen = []
@@ -206,7 +206,7 @@ def test_a_given_grid_is_moved_and_keeps_its_types(recording, rng):
         assert center_error_px(fit.grid, truth) < bound
         assert fit.lattice.type_rule == (2, 1, 1)
         assert np.array_equal(fit.grid.focal_planes, planes)
-        assert any("moved by (-1." in note for note in fit.notes)
+        assert any("moved by (-1." in each.text for each in fit.findings)
     # One raw moves the grid, but leaves its pitch.
     assert fit.lattice.basis_px == pytest.approx(lattice.basis_px, abs=1e-12)
     with pytest.raises(InputError, match="640 x 480 px, the image has 640 x 100"):
@@ -265,7 +265,7 @@ def test_a_saturated_white_image_is_noted(rng):
     optics = small(*CASES["hexagonal, three types"])
     stored = np.clip(make_white(optics, 8, rng).astype(int) * 2, 0, 255).astype(np.uint8)
     fit = fit_grid_to_white(make_frame(stored, "white", "white.png"))
-    assert any("saturated" in note for note in fit.notes)
+    assert "image-saturated" in [each.code for each in fit.findings]
     assert center_error_px(fit.grid, optics.camera.grid) < 0.02
 
 

@@ -405,7 +405,7 @@ def test_without_a_scale(recording, tracked):
     assert free.summary["scale_source"] is None
     assert free.summary["verdict"]["level"] != "good"
     assert read_camera(tracked / "camera.json").scale_source is None
-    assert any("no scale was given" in note for note in free.summary["notes"])
+    assert "no-scale" in free.summary["verdict"]["codes"]
     # what needs no scale is as good as with one
     assert free.camera.array.focal_px == pytest.approx(recording.camera.array.focal_px, rel=0.01)
 
@@ -470,15 +470,15 @@ def test_priors_are_weaker_than_good_data(found):
 
 
 def test_micro_lenses_that_cannot_be_are_noticed(found):
-    wrong = SimpleNamespace(options=CalibrateOptions(50.0), grid=found.camera.grid, notes=[])
+    wrong = SimpleNamespace(options=CalibrateOptions(50.0), grid=found.camera.grid, findings=[])
     _Bench._check(wrong, found.adjustment)
-    assert len(wrong.notes) == 1
+    assert [each.code for each in wrong.findings] == ["micro-lens-opening"]
     # B of 0.376 mm over 12.6 px of 50 um
-    assert re.search(r"f-number would be 0\.(59|6)", wrong.notes[0])
-    assert "pixel size (50 um) right" in wrong.notes[0]
-    right = SimpleNamespace(options=CalibrateOptions(17.6), grid=found.camera.grid, notes=[])
+    assert re.search(r"f-number would be 0\.(59|6)", wrong.findings[0].text)
+    assert "pixel size (50 um) right" in wrong.findings[0].text
+    right = SimpleNamespace(options=CalibrateOptions(17.6), grid=found.camera.grid, findings=[])
     _Bench._check(right, found.adjustment)
-    assert right.notes == []
+    assert right.findings == []
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ def test_options_are_checked():
 
 def test_a_new_record_shares_nothing_with_another(tmp_path):
     first = RgbdRecord.open(tmp_path / "a", {"clouds": True})
-    first.content["notes"].append("mine")
+    first.content["findings"].append("mine")
     second = RgbdRecord.open(tmp_path / "b", {"clouds": False})
-    assert second.content["notes"] == []
+    assert second.content["findings"] == []
     assert "cloud" in first.paths("x")
     assert "cloud" not in second.paths("x")
     assert list(second.paths("x"))[-1] == "depth"  # written last: then the frame is done

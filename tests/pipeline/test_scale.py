@@ -188,7 +188,7 @@ def test_markers_are_placed_exactly(geometry, rng):
     assert found.lengths_mm.tolist() == [40.0] * 8 + [170.0]
     # 0.2 % of a side, as people print
     assert found.sigmas_mm == pytest.approx([0.08] * 8 + [0.3])
-    assert found.notes == ()
+    assert found.findings == ()
     assert found.source == "markers"
     assert set(found.references.tolist()) == {3}
     # normals are across the sides
@@ -217,8 +217,8 @@ def test_a_wrong_sighting_is_left_out(geometry, rng):
     np.testing.assert_allclose(found.points_world, corners, atol=1e-4)
     assert 4 not in found.references
     assert sorted(set(found.seen_views.tolist())) == [0, 1, 2, 3, 5]
-    assert len(found.notes) == 1
-    assert "rests on one marker (7)" in found.notes[0]
+    assert [each.code for each in found.findings] == ["one-marker"]
+    assert "rests on one marker (7)" in found.findings[0].text
 
 
 def test_corners_in_another_order_are_a_wrong_sighting(geometry, rng):
@@ -238,7 +238,8 @@ def test_markers_that_are_missing(geometry, rng):
     np.testing.assert_allclose(found.points_world, np.vstack(list(markers.values())), atol=1e-4)
     np.testing.assert_array_equal(found.ends, [[[0, 1, 2, 3], [4, 5, 6, 7]]])
     assert found.lengths_mm.tolist() == [60.0]
-    assert found.notes == ("marker 5 of the distances was not found: left out",)
+    assert [each.code for each in found.findings] == ["marker-missing"]
+    assert found.findings[0].evidence == {"marker": 5}
     with pytest.raises(DataError, match=r"none of the marker distances.*\[0, 1\]"):
         place_markers(geometry, seen, SCALE, ScaleOptions(marker_distances=known[1:]))
     once = {2: seen[2], 3: []}

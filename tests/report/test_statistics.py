@@ -1,6 +1,5 @@
 """What summary.json holds: bins add up, a bias shows, and the verdict follows its rule."""
 
-import copy
 import json
 from dataclasses import replace
 
@@ -8,9 +7,8 @@ import numpy as np
 import pytest
 
 from lifcal.bundle import AdjustOptions, FocusTerm
-from lifcal.bundle.degeneracy import describe_geometry
 from lifcal.bundle.files import summary_to_dict
-from lifcal.report import FrameEntry, build_statistics, judge, render_report
+from lifcal.report import FrameEntry, build_statistics
 from tests.report import cases
 
 
@@ -164,131 +162,3 @@ def test_size_is_bounded(adjustment):
     assert found["n_frames"] == 20000
     assert found["n_registered"] == 10000
     assert found["frames"][-1]["name"] == "frame19999.png"
-
-
-# The verdict
-
-
-def change(statistics, **values):
-    content = copy.deepcopy(statistics)
-    content.update(values)
-    return content
-
-
-def scale_of(percent, sigma):
-    entry = {"lens_type": 2, "u_low": 2.0, "u_high": 3.0, "n": 100}
-    return [{**entry, "percent": percent, "sigma_percent": sigma}]
-
-
-@pytest.mark.parametrize(
-    ("values", "level"),
-    [
-        ({}, "good"),
-        ({"scale_source": None}, "caution"),
-        ({"weak": ["c is weak"]}, "caution"),
-        ({"n_frames": 9}, "caution"),
-        ({"n_frames": 9, "n_usable": 9}, "caution"),
-        ({"notes": ["the assumed f_L and B do not fit these images"]}, "poor"),
-        ({"notes": ["f_L and B: they fit"]}, "good"),
-        ({"n_used": 100, "n_observations": 120}, "caution"),
-        ({"residual_scale": scale_of(-2.0, 0.1)}, "caution"),
-        ({"residual_scale": scale_of(-2.0, 1.0)}, "good"),
-        ({"residual_scale": scale_of(6.0, 0.1)}, "poor"),
-        ({"grid": {"pitch_px": 20.0, "misfit_px": None}}, "good"),
-        ({"grid": {"pitch_px": 20.0, "misfit_px": 0.15, "fill_ratio": 1.1}}, "good"),
-        ({"grid": {"pitch_px": 20.0, "misfit_px": 0.25}}, "caution"),
-        ({"grid": {"pitch_px": 20.0, "misfit_px": 1.05}}, "poor"),
-        ({"grid": {"pitch_px": 20.0, "fill_ratio": 1.2}}, "caution"),
-        ({"grid": {"pitch_px": 20.0, "fill_ratio": 0.8}}, "caution"),
-        ({"converged": False}, "poor"),
-        ({"scale_source": None, "converged": False}, "poor"),
-    ],
-)
-def test_verdict(statistics, values, level):
-    assert judge(change(statistics, **values))["level"] == level
-
-
-@pytest.mark.parametrize(
-    ("name", "relative", "scale", "level"),
-    [
-        ("F", 0.011, "markers", "poor"),
-        ("F", 0.009, "markers", "good"),
-        ("B", 0.051, "markers", "poor"),
-        ("B", 0.049, "markers", "good"),
-        ("B", 0.051, None, "caution"),
-    ],
-)
-def test_verdict_by_sigma(statistics, name, relative, scale, level):
-    content = change(statistics, scale_source=scale)
-    entry = content["parameters"][name]
-    entry["sigma"] = relative * abs(entry["value"])
-    assert judge(content)["level"] == level
-
-
-def test_the_verdict_asks_what_images_cannot_tell(statistics):
-    question = "Is that the focal length engraved on your lens?"
-    value = statistics["parameters"]["f_L"]["value"]
-    for nominal in (None, value):
-        text = judge(change(statistics, nominal_focal_length_mm=nominal))["text"]
-        assert f"f_L came out as {value:.3g} mm. {question}" in text
-        assert "check --pixel-size-um" in text
-    # whatever else is to be said
-    assert question in judge(change(statistics, converged=False))["text"]
-    assert question not in judge(change(statistics, scale_source=None))["text"]
-    held = change(statistics)
-    held["parameters"]["f_L"]["sigma"] = 0.0
-    assert question not in judge(held)["text"]
-
-
-@pytest.mark.parametrize(("factor", "level"), [(1.09, "good"), (1.12, "caution"), (0.6, "caution")])
-def test_a_nominal_focal_length_that_does_not_fit_is_a_caution(statistics, factor, level):
-    nominal = statistics["parameters"]["f_L"]["value"] / factor
-    found = judge(change(statistics, nominal_focal_length_mm=nominal))
-    assert found["level"] == level
-    if level == "caution":
-        assert f"and {nominal:g} mm was given" in found["text"]
-
-
-def test_two_minima_are_poor(statistics):
-    said = "two cameras fit the images alike: F = 900 px (alpha 1) and F = 950 px (alpha 2). More"
-    found = judge(change(statistics, weak=[said]))
-    assert found["level"] == "poor"
-    assert said in found["reasons"]
-
-
-def test_frames_that_could_not_be_used_are_not_called_unregistered(adjustment):
-    more = [FrameEntry("cut.png", 90, False, 90.0, usable=False)] * 2
-    more.append(FrameEntry("blurred.png", 92, False, 92.0))
-    frames = [*cases.frames_of(adjustment), *more]
-    found = build_statistics(adjustment, frames=frames)
-    n = len(frames)
-    assert f"2 of {n} frames could not be used" in found["verdict"]["reasons"]
-    assert f"1 of {n} frames were not registered" in found["verdict"]["reasons"]
-    page = render_report(found)
-    assert "Could not be used: cut.png, cut.png. Not registered: blurred.png." in page
-
-
-def test_no_reason_is_given_twice(statistics):
-    content = change(statistics, weak=["B is known to 6.0 % only: more views would help"])
-    content["parameters"]["B"]["sigma"] = 0.06 * content["parameters"]["B"]["value"]
-    verdict = judge(content)
-    assert verdict["reasons"] == ["B is known to 6.0 % only"]
-    assert verdict["text"].startswith("Do not trust it: B is known to 6.0 % only. f_L came out as")
-
-
-def test_a_degenerate_geometry_is_poor(adjustment, statistics):
-    """In the words of the adjustment: the camera on the spot, and points at one depth."""
-    state = adjustment.state
-    standing = replace(state, translations_mm=np.zeros_like(state.translations_mm))
-    (text,) = describe_geometry(standing, adjustment.problem.observations)
-    assert judge(change(statistics, weak=[text]))["level"] == "poor"
-    flat = state.points_world_mm.copy()
-    flat[:, 2] = 800.0
-    turned = np.broadcast_to(np.eye(3), state.rotations.shape).copy()
-    shifts = state.translations_mm * (1.0, 1.0, 0.0)
-    at_one_depth = replace(state, rotations=turned, translations_mm=shifts, points_world_mm=flat)
-    # its micro images show several depths: no rigid scene fits both
-    one_depth, flat_scene = describe_geometry(at_one_depth, adjustment.problem.observations)
-    assert one_depth.startswith("no rigid scene")
-    assert judge(change(statistics, weak=[one_depth]))["level"] == "poor"
-    assert judge(change(statistics, weak=[flat_scene]))["level"] == "caution"

@@ -58,7 +58,7 @@ def test_focal_planes(mini, planes):
     np.testing.assert_allclose(planes.planes, true, rtol=0.1)
     assert (np.abs(planes.planes - true) < 4.0 * planes.sigmas).all()
     assert planes.grid.focal_planes is not None
-    assert planes.notes == ()
+    assert planes.findings == ()
 
 
 def test_types_that_a_white_image_does_not_show(mini, planes):
@@ -76,7 +76,7 @@ def test_types_that_a_white_image_does_not_show(mini, planes):
         pytest.fail(f"types were not told apart: {error}")
     assert found.grid.n_types == 3
     np.testing.assert_array_equal(found.grid.lens_types, mini.grid.lens_types)
-    assert "sharpness" in found.notes[0]
+    assert [each.code for each in found.findings] == ["lens-types-by-sharpness"]
 
 
 def test_one_type_is_said():

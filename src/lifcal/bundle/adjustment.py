@@ -56,6 +56,7 @@ from lifcal.camera import (
     PlenopticCamera,
 )
 from lifcal.camera.distortion import DISTORTION_MODELS
+from lifcal.diagnostics import Finding
 from lifcal.errors import ConfigError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
 
@@ -245,20 +246,23 @@ def adjust(
     if not isinstance(grid, MicroLensGrid):
         grid = grid_from_observations(observations, grid)
     check_inside(observations, grid.image_size)
-    notes: list[str] = []
-    observations, state = select(observations, start, grid, notes)
+    findings: list[Finding] = []
+    observations, state = select(observations, start, grid, findings)
     check_enough(observations)
     state = mend_depth(observations, state, pixel_size_mm)
-    distances = keep_known_points(distances, observations, notes)
-    positions = keep_known_views(positions, observations, notes)
+    distances = keep_known_points(distances, observations, findings)
+    positions = keep_known_views(positions, observations, findings)
     run = _Run(options, on_iteration)
     problem = _make_problem(observations, state, pixel_size_mm, options, distances, positions)
     problem = _add_tilt_prior(problem, options, grid.image_size)
     if problem.scale_source is None:
-        notes.append(
-            "no scale was given: F, c, alpha and the distortion do not need one, but lengths in "
-            "the scene, beta and B have no metric meaning. Give distances, markers or camera "
-            "positions"
+        findings.append(
+            Finding.of(
+                "no-scale",
+                "no scale was given: F, c, alpha and the distortion do not need one, but lengths "
+                "in the scene, beta, B, b_L0 and f_L have no metric meaning. Give distances, "
+                "markers or camera positions",
+            )
         )
     try:
         check_count(Layout(problem))
@@ -278,28 +282,39 @@ def adjust(
         reasons = describe_geometry(problem.start, observations)
         if reasons:
             raise EstimationError(
-                f"{'; '.join(reasons)} ({error})", stage=error.stage, evidence=error.evidence
+                f"{_join(reasons)} ({error})", stage=error.stage, evidence=error.evidence
             ) from error
         raise
     reasons = describe_geometry(stage.state, stage.problem.observations)
     rejected = 1.0 - float(stage.problem.active_mask.mean())
     if rejected > _MANY_REJECTED:
         reasons.append(
-            f"{100.0 * rejected:.0f} % of the observations do not fit and are rejected: are points "
-            "matched wrongly, or is this more than one camera, or one that was refocused?"
+            Finding.of(
+                "many-rejected",
+                f"{100.0 * rejected:.0f} % of the observations do not fit and are rejected: are "
+                "points matched wrongly, or is this more than one camera, or one that was "
+                "refocused?",
+                share=rejected,
+            )
         )
     if other is not None and other.comparable:
         reasons.append(describe_other_minimum(stage.state, other))
     _check_worth(covariance, stage.state, reasons)
-    weak = list(reasons)
-    weak += describe_misfit(stage.layout, stage.state, stage.noise)
     last = run.last
     if not last.converged:
-        weak.append(f"the adjustment did not settle: {last.reason}")
+        findings.append(
+            Finding.of(
+                "not-converged",
+                f"the adjustment did not converge ({last.reason})",
+                reason=last.reason,
+            )
+        )
     metric = stage.problem.scale_source is not None
-    weak += describe_weakness(covariance, stage.state, pixel_size_mm, metric=metric)
-    notes += run.notes
-    notes += _check_known_optics(run, stage)
+    findings += reasons
+    findings += describe_misfit(stage.layout, stage.state, stage.noise)
+    findings += describe_weakness(covariance, stage.state, pixel_size_mm, metric=metric)
+    findings += run.findings
+    findings += _check_known_optics(run, stage)
     n_camera = stage.problem.n_camera
     camera = PlenopticCamera.from_pinhole_array(
         stage.state.array,
@@ -325,8 +340,7 @@ def adjust(
         scale_source=stage.problem.scale_source,
         outliers=count_outliers(stage.problem.observations, used, grid.radius_px),
         residual_scale=tuple(measure_residual_scale(stage.layout, stage.state, stage.noise)),
-        weak=tuple(weak),
-        notes=tuple(notes),
+        findings=tuple(findings),
     )
     return Adjustment(camera, stage.problem, stage.state, covariance, read_only(residuals), summary)
 
@@ -555,7 +569,7 @@ class _Run:
         self.options = options
         self.on_iteration = on_iteration
         self.stages: list[Stage] = []
-        self.notes: list[str] = []
+        self.findings: list[Finding] = []
         self.last: SolverSummary
 
     def solve_once(
@@ -647,17 +661,26 @@ class _Run:
                         "units, and whether points are matched rightly",
                         stage="scale",
                     )
-                self.notes.append(
-                    f"the known distances disagree by more than their sigmas, and bend the result: "
-                    f"{said}"
+                self.findings.append(
+                    Finding.of(
+                        "distances-disagree",
+                        "the known distances disagree by more than their sigmas, and bend the "
+                        f"result: {said}",
+                        distance=distances.labels[index],
+                        relative_error=float(wrong[worst]),
+                    )
                 )
                 return distances
             good[index] = False
         if not good.all():
             names = "; ".join(distances.labels[i] for i in np.flatnonzero(~good)[:5])
-            self.notes.append(
-                f"{int((~good).sum())} of {n} distances contradict the others and are left out "
-                f"({names}): {said}"
+            self.findings.append(
+                Finding.of(
+                    "distances-left-out",
+                    f"{int((~good).sum())} of {n} distances contradict the others and are left out "
+                    f"({names}): {said}",
+                    distances=[distances.labels[i] for i in np.flatnonzero(~good)],
+                )
             )
         return distances.select(good)
 
@@ -674,10 +697,15 @@ class _Run:
             for known in ((distances, None), (None, positions))
         )
         if abs(first / second - 1.0) > _LEAST_WRONG:
-            self.notes.append(
-                f"the known lengths disagree: they are {100.0 * abs(first / second - 1.0):.2g} % "
-                f"{'larger' if first > second else 'smaller'} by the distances than by the camera "
-                "positions. One of them is wrong, and the result is between them"
+            self.findings.append(
+                Finding.of(
+                    "scales-disagree",
+                    "the known lengths disagree: they are "
+                    f"{100.0 * abs(first / second - 1.0):.2g} % "
+                    f"{'larger' if first > second else 'smaller'} by the distances than by the "
+                    "camera positions. One of them is wrong, and the result is between them",
+                    ratio=float(first / second),
+                )
             )
 
     def agreeing_positions(
@@ -712,15 +740,24 @@ class _Run:
                 )
             kept = kept.select(np.arange(len(kept.view_ids)) != worst)
         if off[worst] > max(10.0 * float(kept.sigmas_mm[worst]), _DOUBT * size):
-            self.notes.append(
-                f"the known position of view {kept.view_ids[worst]} is {off[worst]:.3g} mm from "
-                "where the images put it, many of its sigmas"
+            self.findings.append(
+                Finding.of(
+                    "position-far",
+                    f"the known position of view {kept.view_ids[worst]} is {off[worst]:.3g} mm "
+                    "from where the images put it, many of its sigmas",
+                    view=int(kept.view_ids[worst]),
+                    distance_mm=float(off[worst]),
+                )
             )
         if len(kept.view_ids) < len(positions.view_ids):
             gone = np.setdiff1d(positions.view_ids, kept.view_ids)
-            self.notes.append(
-                f"{len(gone)} known camera positions are left out, because the images put the "
-                f"camera elsewhere: views {list_ids(gone.tolist())}"
+            self.findings.append(
+                Finding.of(
+                    "positions-left-out",
+                    f"{len(gone)} known camera positions are left out, because the images put the "
+                    f"camera elsewhere: views {list_ids(gone.tolist())}",
+                    views=gone.tolist(),
+                )
             )
         return kept
 
@@ -769,7 +806,12 @@ class _Run:
         else:
             layout = Layout(problem)
             if last:
-                self.notes.append("noise and outliers still changed when the adjustment stopped")
+                self.findings.append(
+                    Finding.of(
+                        "not-settled",
+                        "noise and outliers still changed when the adjustment stopped",
+                    )
+                )
         loss = SolverOptions(loss=self.options.loss, noise=noise).make_loss()
         return _Stage(state, problem, layout, noise, layout.compute_cost(state, loss))
 
@@ -791,10 +833,15 @@ class _Run:
         of_view = good / np.bincount(views, minlength=len(good)) < 1.0 - _WRONG_SHARE
         wrong = of_view[views]
         if wrong.any():
-            self.notes.append(
-                f"{int(of_view.sum())} of {len(of_view)} views are left out, because they fit none "
-                f"of the others: {list_ids(observations.view_ids[of_view].tolist())}. Are their "
-                "points matched wrongly, or is another camera among them?"
+            names = observations.view_ids[of_view].tolist()
+            self.findings.append(
+                Finding.of(
+                    "views-left-out",
+                    f"{len(names)} of {len(of_view)} views are left out, because they fit none of "
+                    f"the others: {list_ids(names)}. Are their points matched wrongly, or is "
+                    "another camera among them?",
+                    views=names,
+                )
             )
         if of_view.sum() > 0.5 * len(of_view):
             raise EstimationError(
@@ -805,9 +852,14 @@ class _Run:
         left = np.bincount(points[active & ~wrong], minlength=len(observations.point_ids))
         of_point = (left < 2) & (np.bincount(points[~wrong], minlength=len(left)) > 0)
         if of_point.any():
-            self.notes.append(
-                f"{int(of_point.sum())} of {len(of_point)} points are left out, because they fit "
-                f"in no view: {list_ids(observations.point_ids[of_point].tolist())}"
+            names = observations.point_ids[of_point].tolist()
+            self.findings.append(
+                Finding.of(
+                    "points-left-out",
+                    f"{len(names)} of {len(of_point)} points are left out, because they fit in no "
+                    f"view: {list_ids(names)}",
+                    points=names,
+                )
             )
         return np.asarray(wrong | of_point[points])
 
@@ -932,12 +984,12 @@ def _predict_fall(run: _Run, stage: _Stage, freed: Problem) -> float:
     return 0.0 if step is None else step.predicted
 
 
-def _check_worth(covariance: Covariance, state: BundleState, reasons: list[str]) -> None:
+def _check_worth(covariance: Covariance, state: BundleState, reasons: list[Finding]) -> None:
     """Raise EstimationError if F or alpha is hardly determined at all."""
     sigmas = covariance.sigmas()
     relative = sigmas["F"] / state.array.focal_px
     if relative > 0.1:
-        why = "; ".join(reasons) or (
+        why = _join(reasons) or (
             "record more views, turned and from other distances, or check that points are matched "
             "rightly"
         )
@@ -949,7 +1001,12 @@ def _check_worth(covariance: Covariance, state: BundleState, reasons: list[str])
         )
 
 
-def _check_known_optics(run: _Run, stage: _Stage) -> list[str]:
+def _join(findings: list[Finding]) -> str:
+    """Return what findings say, as one sentence."""
+    return "; ".join(finding.text for finding in findings)
+
+
+def _check_known_optics(run: _Run, stage: _Stage) -> list[Finding]:
     """Ask whether the images agree with a known f_L and B: with f_L free, what would it be?"""
     problem = stage.problem
     if not {"f_L", "B"} <= set(problem.fixed) or problem.distances is not None:
@@ -963,8 +1020,15 @@ def _check_known_optics(run: _Run, stage: _Stage) -> list[str]:
     sigma = covariance.sigmas()["f_L"]
     assumed = stage.state.array.to_physical(problem.pixel_size_mm).focal_length_mm
     pull = abs(value - assumed) / max(sigma, 1e-300)
-    verdict = "they fit" if pull < 4.0 else "the assumed f_L and B do not fit these images"
+    fits = pull < 4.0
+    verdict = "they fit" if fits else "the assumed f_L and B do not fit these images"
     return [
-        f"with f_L free it would be {value:.5g} +- {sigma:.2g} mm, {pull:.1f} sigma from the "
-        f"assumed {assumed:.5g}: {verdict}"
+        Finding.of(
+            "known-optics-fit" if fits else "known-optics-misfit",
+            f"with f_L free it would be {value:.5g} +- {sigma:.2g} mm, {pull:.1f} sigma from the "
+            f"assumed {assumed:.5g}: {verdict}",
+            free_mm=value,
+            sigma_mm=sigma,
+            assumed_mm=assumed,
+        )
     ]

@@ -13,6 +13,7 @@ from lifcal.bundle.linear import Layout, Loss, ReducedSystem, ScaledCholesky, po
 from lifcal.bundle.problem import BundleState, Problem
 from lifcal.bundle.scale import Distances, compute_spans
 from lifcal.camera import PHYSICAL_PARAMETERS, GridBend
+from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
 
 _PAIRS_AT_ONCE = 1000
@@ -549,8 +550,8 @@ _HIGH_CORRELATION = 0.99
 
 def describe_weakness(
     covariance: Covariance, state: BundleState, pixel_size_mm: float, *, metric: bool = True
-) -> list[str]:
-    """Return sentences on what is known badly and what would help."""
+) -> list[Finding]:
+    """Return what is known badly, and what would help."""
     sigmas = covariance.sigmas()
     values = dict(
         zip(PHYSICAL_PARAMETERS, state.array.to_physical(pixel_size_mm).as_vector(), strict=True)
@@ -564,13 +565,23 @@ def describe_weakness(
         relative = sigmas[name] / abs(values[name])
         if relative > limit:
             found.append(
-                f"{name} is known to {100.0 * relative:.1f} % only: more views, turned about the "
-                "optical axis and from other distances, would help"
+                Finding.of(
+                    "parameter-uncertain",
+                    f"{name} is known to {100.0 * relative:.1f} % only: more views, turned about "
+                    "the optical axis and from other distances, would help",
+                    parameter=name,
+                    relative_sigma=relative,
+                )
             )
-    if max(sigmas["c_x"], sigmas["c_y"]) > _WEAK_CENTER_PX:
+    center = max(sigmas["c_x"], sigmas["c_y"])
+    if center > _WEAK_CENTER_PX:
         found.append(
-            f"the principal point is known to {max(sigmas['c_x'], sigmas['c_y']):.0f} px only: "
-            "views turned about the optical axis (portrait and landscape) would help"
+            Finding.of(
+                "center-uncertain",
+                f"the principal point is known to {center:.0f} px only: views turned about the "
+                "optical axis (portrait and landscape) would help",
+                sigma_px=center,
+            )
         )
     names = [*(lengths or ("F", "alpha")), "c_x", "c_y", *covariance.names[5:]]
     for i, first in enumerate(names):
@@ -579,7 +590,14 @@ def describe_weakness(
             if abs(value) > _HIGH_CORRELATION and not _alike(first, second):
                 advice = _HELP.get(frozenset((first, second)))
                 tail = f"; {advice}" if advice else ""
-                found.append(f"{first} and {second} are correlated {value:.3f}{tail}")
+                found.append(
+                    Finding.of(
+                        "correlated",
+                        f"{first} and {second} are correlated {value:.3f}{tail}",
+                        parameters=f"{first} {second}",
+                        correlation=value,
+                    )
+                )
     return found
 
 

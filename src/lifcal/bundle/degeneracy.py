@@ -9,6 +9,7 @@ from lifcal.bundle.linear import Layout, count_parameters, pose_jacobians
 from lifcal.bundle.observations import Observations
 from lifcal.bundle.problem import BundleState
 from lifcal.bundle.start import fit_virtual_points
+from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
 
 _FLAT = 0.01
@@ -65,7 +66,7 @@ def check_count(layout: Layout) -> None:
         )
 
 
-def describe_geometry(state: BundleState, observations: Observations) -> list[str]:
+def describe_geometry(state: BundleState, observations: Observations) -> list[Finding]:
     """Return what about scene and motion is poor, each with what to do."""
     points, views, _ = observations.pairs
     depth = (
@@ -78,26 +79,43 @@ def describe_geometry(state: BundleState, observations: Observations) -> list[st
     baseline = float(np.linalg.norm(places - places.mean(axis=0), axis=1).max())
     if baseline < _STANDING * middle:
         found.append(
-            f"the camera turned on the spot (it moved by {100.0 * baseline / middle:.2g} % of the "
-            "distance): move it, by a tenth of the distance or more"
+            Finding.of(
+                "turned-on-the-spot",
+                f"the camera turned on the spot (it moved by {100.0 * baseline / middle:.2g} % of "
+                "the distance): move it, by a tenth of the distance or more",
+                baseline_over_distance=baseline / middle,
+            )
         )
     low, high = np.percentile(depth, [2.0, 98.0])
     if high - low < _ONE_DEPTH * middle:
         if _has_depths(observations):
             found.append(
-                "no rigid scene fits the views, although points are at several depths: the camera "
-                "only turned on the spot (move it, by a tenth of the distance or more), or points "
-                "are matched wrongly, or this is more than one camera"
+                Finding.of(
+                    "not-rigid",
+                    "no rigid scene fits the views, although points are at several depths: the "
+                    "camera only turned on the spot (move it, by a tenth of the distance or more), "
+                    "or points are matched wrongly, or this is more than one camera",
+                )
             )
         else:
             found.append(
-                f"all points are at one depth (within {100.0 * (high - low) / middle:.2g} %), so "
-                "alpha and beta are not told apart: show nearer and farther points, or move to and "
-                "fro"
+                Finding.of(
+                    "one-depth",
+                    f"all points are at one depth (within {100.0 * (high - low) / middle:.2g} %), "
+                    "so alpha and beta are not told apart: show nearer and farther points, or move "
+                    "to and fro",
+                    depth_range_over_distance=float(high - low) / middle,
+                )
             )
-    if _flatness(state.points_world_mm) < _FLAT:
+    flatness = _flatness(state.points_world_mm)
+    if flatness < _FLAT:
         found.append(
-            "the scene is flat: the calibration rests on views from different angles and distances"
+            Finding.of(
+                "flat-scene",
+                "the scene is flat: the calibration rests on views from different angles and "
+                "distances",
+                thickness_over_width=flatness,
+            )
         )
     return found
 
@@ -114,7 +132,7 @@ def _has_depths(observations: Observations) -> bool:
     return bool(high - low > _ONE_DEPTH * abs(low + high) / 2.0 + noise)
 
 
-def describe_misfit(layout: Layout, state: BundleState, noise: float) -> list[str]:
+def describe_misfit(layout: Layout, state: BundleState, noise: float) -> list[Finding]:
     """Return what residuals say against one camera and noise alone.
 
     Each view is asked which intrinsics it would have with its pose free and all points held. With
@@ -127,16 +145,25 @@ def describe_misfit(layout: Layout, state: BundleState, noise: float) -> list[st
     ratio = float(np.sqrt(np.mean(lengths[used] ** 2) / 2.0)) / noise
     if ratio > _HEAVY:
         found.append(
-            f"residuals are {ratio:.1f} times as large as their noise: not all of them are noise"
+            Finding.of(
+                "residuals-large",
+                f"residuals are {ratio:.1f} times as large as their noise: not all of them are "
+                "noise",
+                ratio=ratio,
+            )
         )
     gains, squares = _fit_each_view(layout, state, residuals, noise)
     odd = (gains > _OWN_CAMERA) & (gains > _OWN_SHARE * squares)
     if odd.any():
         names = layout.problem.observations.view_ids[odd].tolist()
         found.append(
-            f"one camera does not fit all views: {len(names)} of {len(odd)} fit one of their own "
-            f"much better ({list_ids(names)}). Was it refocused in between, or is this more than "
-            "one? Then the result is wrong"
+            Finding.of(
+                "several-cameras",
+                f"one camera does not fit all views: {len(names)} of {len(odd)} fit one of their "
+                f"own much better ({list_ids(names)}). Was it refocused in between, or is this "
+                "more than one? Then the result is wrong",
+                views=names,
+            )
         )
     return found
 

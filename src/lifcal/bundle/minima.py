@@ -14,6 +14,7 @@ import numpy as np
 from lifcal.bundle.linear import Layout
 from lifcal.bundle.problem import BundleState, Problem
 from lifcal.bundle.solver import SolverOptions, solve
+from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
 
 _WEAK = 0.003
@@ -95,12 +96,15 @@ def find_other_minimum(
     return best
 
 
-def describe_other_minimum(state: BundleState, other: OtherMinimum) -> str:
-    """Return a sentence about two minima that the observations do not tell apart."""
+def describe_other_minimum(state: BundleState, other: OtherMinimum) -> Finding:
+    """Return a finding about two minima that the observations do not tell apart."""
     first, second = state.array, other.state.array
-    return (
+    return Finding.of(
+        "two-minima",
         f"two cameras fit the images alike: F = {first.focal_px:.0f} px (alpha {first.alpha:.3g}) "
         f"and F = {second.focal_px:.0f} px (alpha {second.alpha:.3g}). The sigmas hold about the "
         "first only, so F is not known better than the difference: record views from other "
-        "directions and distances"
+        "directions and distances",
+        focal_px=[first.focal_px, second.focal_px],
+        alpha=[first.alpha, second.alpha],
     )

@@ -14,6 +14,7 @@ from lifcal.bundle.problem import BundleState, Problem
 from lifcal.bundle.scale import CameraPositions, Distances, find_ids
 from lifcal.bundle.start import Start, refit_depth
 from lifcal.camera import MicroLensGrid
+from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError, InputError
 
 _REACH_RADII = 3.0
@@ -105,7 +106,10 @@ def _find_strays(observations: Observations, radius_px: float) -> BoolArray:
 
 
 def select(
-    observations: Observations, start: Start | BundleState, grid: MicroLensGrid, notes: list[str]
+    observations: Observations,
+    start: Start | BundleState,
+    grid: MicroLensGrid,
+    findings: list[Finding],
 ) -> tuple[Observations, BundleState]:
     """Keep the views and points that have a place, in front of their cameras."""
     if isinstance(start, BundleState):
@@ -131,20 +135,32 @@ def select(
     good = start.registered[views] & start.placed[points] & (depth > 0.0)
     if not start.registered.all():
         missing = observations.view_ids[~start.registered]
-        notes.append(
-            f"{len(missing)} of {len(observations.view_ids)} views could not be joined: "
-            f"{list_ids(missing.tolist())}"
+        findings.append(
+            Finding.of(
+                "views-not-joined",
+                f"{len(missing)} of {len(observations.view_ids)} views could not be joined: "
+                f"{list_ids(missing.tolist())}",
+                views=missing.tolist(),
+            )
         )
     behind = start.registered[views] & start.placed[points] & ~(depth > 0.0)
     if behind.any():
-        notes.append(
-            f"{int(behind.sum())} points lie behind a camera at the start and were left out"
+        findings.append(
+            Finding.of(
+                "points-behind",
+                f"{int(behind.sum())} points lie behind a camera at the start and were left out",
+                count=int(behind.sum()),
+            )
         )
     strays = _find_strays(observations, grid.radius_px)
     if strays.any():
-        notes.append(
-            f"{int(strays.sum())} observations lie outside the micro image that they are said to "
-            "be in: left out"
+        findings.append(
+            Finding.of(
+                "observations-stray",
+                f"{int(strays.sum())} observations lie outside the micro image that they are said "
+                "to be in: left out",
+                count=int(strays.sum()),
+            )
         )
     keep = np.repeat(good, np.diff(offsets)) & ~strays
     # A point needs two micro images, wherever.
@@ -158,9 +174,13 @@ def select(
         observations.point_ids, observations.point_ids[observations.point_indices[keep]]
     )
     if len(lost):
-        notes.append(
-            f"{len(lost)} of {len(observations.point_ids)} points have no place, because they are "
-            f"seen in too few micro images or fit nowhere: {list_ids(lost.tolist())}"
+        findings.append(
+            Finding.of(
+                "points-unplaced",
+                f"{len(lost)} of {len(observations.point_ids)} points have no place, because they "
+                f"are seen in too few micro images or fit nowhere: {list_ids(lost.tolist())}",
+                points=lost.tolist(),
+            )
         )
     return restrict(observations, state, keep)
 
@@ -195,7 +215,7 @@ def mend_depth(observations: Observations, state: BundleState, pixel_size_mm: fl
 
 
 def keep_known_points(
-    distances: Distances | None, observations: Observations, notes: list[str]
+    distances: Distances | None, observations: Observations, findings: list[Finding]
 ) -> Distances | None:
     """Leave out distances between points that are not there."""
     if distances is None:
@@ -206,12 +226,18 @@ def keep_known_points(
             "none of the distances is between points that are observed in registered views"
         )
     if not there.all():
-        notes.append(f"{int((~there).sum())} distances are to points that are not used: left out")
+        findings.append(
+            Finding.of(
+                "distances-unused",
+                f"{int((~there).sum())} distances are to points that are not used: left out",
+                count=int((~there).sum()),
+            )
+        )
     return distances.among(observations.point_ids)
 
 
 def keep_known_views(
-    positions: CameraPositions | None, observations: Observations, notes: list[str]
+    positions: CameraPositions | None, observations: Observations, findings: list[Finding]
 ) -> CameraPositions | None:
     """Leave out positions of views that are not there."""
     if positions is None:
@@ -219,5 +245,11 @@ def keep_known_views(
     there = np.isin(positions.view_ids, observations.view_ids)
     if there.all():
         return positions
-    notes.append(f"{int((~there).sum())} known positions are of views that are not used: left out")
+    findings.append(
+        Finding.of(
+            "positions-unused",
+            f"{int((~there).sum())} known positions are of views that are not used: left out",
+            count=int((~there).sum()),
+        )
+    )
     return positions.select(there)

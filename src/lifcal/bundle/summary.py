@@ -12,6 +12,7 @@ from lifcal.arrays import BoolArray, FloatArray
 from lifcal.bundle.linear import Layout
 from lifcal.bundle.observations import Observations
 from lifcal.bundle.problem import BundleState
+from lifcal.diagnostics import Finding
 
 _RADIUS_BINS = 4
 _DEPTH_BINS = 4
@@ -90,9 +91,8 @@ class AdjustSummary:
     scale_source : str or None
     outliers : OutlierCounts
     residual_scale : tuple of ResidualScale
-    weak : tuple of str
-        What is known badly, and what would help.
-    notes : tuple of str
+    findings : tuple of Finding
+        What was noticed of the input and the result, and what would help.
     """
 
     converged: bool
@@ -108,8 +108,7 @@ class AdjustSummary:
     scale_source: str | None
     outliers: OutlierCounts
     residual_scale: tuple[ResidualScale, ...]
-    weak: tuple[str, ...]
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def iterations(self) -> int:
@@ -120,6 +119,7 @@ class AdjustSummary:
         """Return the summary for JSON."""
         content = asdict(self)
         content["iterations"] = self.iterations
+        content["findings"] = [finding.as_dict() for finding in self.findings]
         content["outliers"]["by_view"] = {
             str(view): counts for view, counts in self.outliers.by_view.items()
         }

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from lifcal.diagnostics import Finding
 from lifcal.errors import InputError, LifcalError
 from lifcal.pipeline.listener import Listener
 
@@ -87,6 +88,10 @@ def say_note(message: str) -> None:
 class RichListener(Listener):
     """Shows a run on standard error: bars and status in a terminal, notes and problems always."""
 
+    def __init__(self) -> None:
+        self.told: set[str] = set()
+        """Texts of the findings that were printed."""
+
     @contextmanager
     def status(self, text: str) -> Iterator[None]:
         """Show a spinner."""
@@ -104,13 +109,11 @@ class RichListener(Listener):
 
             yield step
 
-    def note(self, text: str) -> None:
-        """Print a note."""
-        say_note(text)
-
-    def problem(self, text: str) -> None:
-        """Print an error."""
-        say_error(text)
+    def finding(self, finding: Finding) -> None:
+        """Print it: what could not be used as an error, all else as a note."""
+        say = say_error if finding.code == "frame-unusable" else say_note
+        say(finding.text)
+        self.told.add(finding.text)
 
 
 def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:

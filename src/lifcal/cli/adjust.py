@@ -116,7 +116,7 @@ def adjust(
     else:
         _print_tables(found)
         output().print(f"{out}: written, with {', '.join(paths)}", soft_wrap=True)
-    notes = [*found.summary.notes, *found.summary.weak]
+    notes = [finding.text for finding in found.summary.findings]
     distance = found.camera.array.focal_px * pixel_mm
     if not _LEAST_FOCAL < distance / focal_length_mm < _MOST_FOCAL:
         notes.append(

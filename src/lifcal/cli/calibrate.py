@@ -12,7 +12,7 @@ from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, say
 from lifcal.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import Any
 
     from lifcal.pipeline.calibration import Calibration
@@ -142,13 +142,14 @@ def calibrate(
         timestamps=None if timestamps is None else tuple(read_timestamps(timestamps)),
     )
     frames = open_frames(raws, bayer=bayer)
+    listener = RichListener()
     found = calibrate_frames(
-        frames, out, options, {"grid": grid, "white": white, "xml": xml}, RichListener()
+        frames, out, options, {"grid": grid, "white": white, "xml": xml}, listener
     )
     if as_json:
         print(json.dumps(found.summary, indent=2))
     else:
-        print_calibration(found)
+        print_calibration(found, listener.told)
     if found.problems:
         say_error(f"{len(found.problems)} of {len(frames)} frames could not be used")
         raise SystemExit(EXIT_ERROR)
@@ -169,8 +170,8 @@ def _parse_known(text: str) -> dict[str, float]:
     return known
 
 
-def print_calibration(found: Calibration) -> None:
-    """Print the parameters, the verdict, and where to look."""
+def print_calibration(found: Calibration, told: Collection[str] = ()) -> None:
+    """Print the parameters, the verdict, where to look, and notes that were not `told` before."""
     from rich.table import Table
 
     summary: Mapping[str, Any] = found.summary
@@ -196,5 +197,6 @@ def print_calibration(found: Calibration) -> None:
     for reason in summary["verdict"]["reasons"][1:]:
         output().print(f"- {reason}", soft_wrap=True)
     output().print(f"Look at {found.folder / 'report.html'}", soft_wrap=True)
-    for note in summary["notes"]:
-        say_note(note)
+    for finding in summary["findings"]:
+        if finding["severity"] == "note" and finding["text"] not in told:
+            say_note(finding["text"])

@@ -80,8 +80,8 @@ def grid(
     else:
         _print_table(fit)
         output().print(f"{out}: written, with a picture of the fit in {picture}", soft_wrap=True)
-    for note in fit.notes:
-        say_note(note)
+    for finding in fit.findings:
+        say_note(finding.text)
     if problems:
         raise SystemExit(EXIT_ERROR)
 
@@ -170,7 +170,7 @@ def _figures(fit: GridFit) -> dict[str, Any]:
         "types": fit.grid.n_types,
         "main_disc_px": None if fit.discs is None else fit.discs.main_px,
         "micro_discs_px": None if fit.discs is None else list(fit.discs.micro_px),
-        "notes": list(fit.notes),
+        "findings": [finding.as_dict() for finding in fit.findings],
     }
 
 

@@ -19,13 +19,12 @@ from lifcal.evaluate.parameters import (
     find_missing_terms,
 )
 from lifcal.evaluate.trajectory import (
-    Alignment,
     TrajectoryComparison,
     can_align,
     compare_trajectories,
 )
 from lifcal.export import Calibration, read_calibration, read_seen_points
-from lifcal.geometry import RigidTransform, read_tum
+from lifcal.geometry import RigidTransform, SimilarityTransform, read_tum
 
 _SAME_PITCH = 0.005
 """Relative difference between the grids of one camera."""
@@ -82,8 +81,6 @@ def evaluate_calibration(folder: str | Path, truth: str | Path) -> Evaluation:
     ------
     DataError
         If a file is missing or broken, or the two are not of the same camera and frames.
-    MissingDependencyError
-        If evo is not installed.
     """
     calibration = read_calibration(folder)
     truth = _find_truth(Path(truth))
@@ -208,7 +205,7 @@ def _compare_depths(
     calibration: Calibration,
     truth: Path,
     true_poses: dict[int, RigidTransform],
-    alignment: Alignment,
+    alignment: SimilarityTransform,
     notes: list[str],
 ) -> DepthComparison | None:
     needed = (

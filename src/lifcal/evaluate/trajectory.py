@@ -1,4 +1,4 @@
-"""Trajectories against the truth, by evo (imported here and nowhere else)."""
+"""Trajectories against the truth."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from lifcal.arrays import FloatArray
-from lifcal.errors import MissingDependencyError
-from lifcal.geometry import RigidTransform
+from lifcal.geometry import RigidTransform, SimilarityTransform
 
 _SMALLEST_SPREAD = 1e-3
 """Second extent of the positions relative to the first, below which they lie on a line."""
@@ -26,7 +26,7 @@ class TrajectoryComparison:
     alignment : str
         'SE3', or 'Sim3' for a calibration without scale.
     translation_rmse_mm, rotation_rmse_deg : float
-        evo's absolute pose error.
+        Root mean square of the absolute pose error.
     length_mm : float
         Of the true path.
     scale : float
@@ -41,27 +41,6 @@ class TrajectoryComparison:
     scale: float
 
 
-@dataclass(frozen=True, eq=False)
-class Alignment:
-    """Estimated world to true world: `scale * rotation @ x + translation_mm`.
-
-    Parameters
-    ----------
-    rotation : (3, 3) float64
-    translation_mm : (3,) float64
-    scale : float
-    """
-
-    rotation: FloatArray
-    translation_mm: FloatArray
-    scale: float
-
-    def apply(self, points_mm: FloatArray) -> FloatArray:
-        """Return points (n, 3) in the true world."""
-        moved: FloatArray = self.scale * points_mm @ self.rotation.T + self.translation_mm
-        return moved
-
-
 def can_align(true: Sequence[RigidTransform]) -> bool:
     """Return whether positions fix a frame: three or more, not on one line."""
     if len(true) < 3:
@@ -73,8 +52,11 @@ def can_align(true: Sequence[RigidTransform]) -> bool:
 
 def compare_trajectories(
     estimated: Sequence[RigidTransform], true: Sequence[RigidTransform], *, metric: bool
-) -> tuple[TrajectoryComparison, Alignment]:
+) -> tuple[TrajectoryComparison, SimilarityTransform]:
     """Align `world_from_cam` poses by their positions and compare them one by one.
+
+    The errors are those that evo and the SLAM literature call absolute pose error: the distance of
+    positions, and the angle of the rotation between orientations.
 
     Parameters
     ----------
@@ -83,46 +65,33 @@ def compare_trajectories(
     metric : bool
         False: the scale is aligned too.
 
-    Raises
-    ------
-    MissingDependencyError
-        If evo is not installed.
+    Returns
+    -------
+    comparison : TrajectoryComparison
+    alignment : SimilarityTransform
+        From the estimated world to the true one.
     """
-    try:
-        from evo.core import metrics, trajectory
-    except ImportError:
-        raise MissingDependencyError(
-            "comparing trajectories needs the package evo, which is not installed: pip install evo"
-        ) from None
-    reference = trajectory.PosePath3D(poses_se3=[_matrix(pose) for pose in true])
-    moved = trajectory.PosePath3D(poses_se3=[_matrix(pose) for pose in estimated])
-    scaled = trajectory.PosePath3D(poses_se3=[_matrix(pose) for pose in estimated])
-    _, _, scale = scaled.align(reference, correct_scale=True)
-    if metric:
-        rotation, translation, used = moved.align(reference)
-    else:
-        rotation, translation, used = moved.align(reference, correct_scale=True)
-    errors = []
-    for relation in (
-        metrics.PoseRelation.translation_part,
-        metrics.PoseRelation.rotation_angle_deg,
-    ):
-        error = metrics.APE(relation)
-        error.process_data((reference, moved))
-        errors.append(float(error.get_statistic(metrics.StatisticsType.rmse)))
+    found, wanted = (
+        np.array([pose.translation_mm for pose in poses]) for poses in (estimated, true)
+    )
+    scaled = SimilarityTransform.align(found, wanted, with_scale=True)
+    alignment = SimilarityTransform.align(found, wanted) if metric else scaled
+    distances = np.linalg.norm(alignment.apply(found) - wanted, axis=1)
+    turns = [
+        pose.rotation.T @ alignment.rotation @ other.rotation
+        for other, pose in zip(estimated, true, strict=True)
+    ]
+    angles = np.degrees(Rotation.from_matrix(turns).magnitude())
     comparison = TrajectoryComparison(
         len(true),
         "SE3" if metric else "Sim3",
-        errors[0],
-        errors[1],
-        float(reference.path_length),
-        float(scale),
+        _rms(distances),
+        _rms(angles),
+        float(np.linalg.norm(np.diff(wanted, axis=0), axis=1).sum()),
+        scaled.scale,
     )
-    return comparison, Alignment(np.asarray(rotation), np.asarray(translation), float(used))
+    return comparison, alignment
 
 
-def _matrix(pose: RigidTransform) -> FloatArray:
-    matrix = np.eye(4)
-    matrix[:3, :3] = pose.rotation
-    matrix[:3, 3] = pose.translation_mm
-    return matrix
+def _rms(values: FloatArray) -> float:
+    return float(np.sqrt(np.mean(values**2)))

@@ -22,6 +22,8 @@ LARGE_MISFIT = 0.01
 """A misfit of the centers to the raws, in pitches, from which a user is told: 0.2 px at a pitch of
 20 px. Raws of the grid's own camera show 0.03 px; a center that is wrong by 0.2 px moves a virtual
 point by up to 0.8 px."""
+POOR_MISFIT = 0.05
+"""A misfit of the centers to the raws, in pitches, from which a calibration is poor."""
 LARGE_FILL_RATIO = 1.15
 """The ratio of brightness near the borders of micro images, raws over white image, from which a
 user is told. Raws of the same aperture agree within 0.04; an aperture that is wider by a tenth

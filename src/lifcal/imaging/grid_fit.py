@@ -17,6 +17,7 @@ from lifcal.arrays import Float32Array, FloatArray, IntArray, read_only
 from lifcal.camera.apertures import OverlapDiscs
 from lifcal.camera.bend import LARGEST_ORDER, FieldFit, cut_tiles, evaluate_terms, fit_field
 from lifcal.camera.grid import Lattice, MicroLensGrid, find_rows
+from lifcal.diagnostics import Finding
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.imaging.frames import Frame, Frames
 from lifcal.imaging.lattice_search import compute_calm, find_lattice
@@ -103,8 +104,7 @@ class GridFit:
         Rms of what is left smoothly: neither lattice, bend nor the deviations of lenses follow it.
     sigma_px : float
         How well lattice and bend are known, the rms over the lenses.
-    notes : tuple of str
-        What a user should know.
+    findings : tuple of Finding
     """
 
     grid: MicroLensGrid
@@ -115,7 +115,7 @@ class GridFit:
     structure: float
     trend_px: float
     sigma_px: float
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def lattice(self) -> Lattice:
@@ -304,8 +304,12 @@ def refine_grid(
     rows = find_rows(fit.grid.indices_qr, grid.indices_qr)
     known = rows >= 0
     moved = np.median(fit.grid.centers_raw_px[rows[known]] - grid.centers_raw_px[known], axis=0)
-    note = f"the grid moved by ({moved[0]:+.2f}, {moved[1]:+.2f}) px"
-    return replace(fit, notes=(*fit.notes, note))
+    finding = Finding.of(
+        "grid-refined",
+        f"the grid moved by ({moved[0]:+.2f}, {moved[1]:+.2f}) px",
+        moved_px=moved.tolist(),
+    )
+    return replace(fit, findings=(*fit.findings, finding))
 
 
 def average_frames(
@@ -363,11 +367,13 @@ def _is_mosaic(image: object) -> bool:
 def _note_saturation(fit: GridFit, image: object) -> GridFit:
     if not (isinstance(image, Frame) and image.saturated > _MOST_SATURATED):
         return fit
-    note = (
+    finding = Finding.of(
+        "image-saturated",
         f"{100 * image.saturated:.1f} % of the pixels are saturated: do not trust the overlap "
-        "discs and lens types; expose shorter"
+        "discs and lens types; expose shorter",
+        share=image.saturated,
     )
-    return replace(fit, notes=(*fit.notes, note))
+    return replace(fit, findings=(*fit.findings, finding))
 
 
 def _as_image(image: Frame | npt.NDArray[np.generic]) -> Float32Array:
@@ -547,7 +553,7 @@ def _finish(
     """
     assert grid.indices_qr is not None
     assert grid.lattice is not None
-    notes: list[str] = []
+    findings: list[Finding] = []
     rows = find_rows(match.cells.indices, grid.indices_qr)
     flagged = (_flag(_residuals(grid, match), match) & LensFlag.USED) > 0
     used = (rows >= 0) & flagged[rows]
@@ -556,7 +562,7 @@ def _finish(
     if not keep_types:
         types = find_types(profiles, lattice, grid.indices_qr, used, n_types)
         lattice = types.lattice
-        notes += types.notes
+        findings += types.findings
     if outlines and lattice.n_types > 1:
         match = match_by_type(image, match, lattice, flagged)
     blur = BAYER_BLUR_PX2 if mosaic else 0.0
@@ -571,7 +577,7 @@ def _finish(
             blur_px2=blur,
         )
         fitted = result.discs
-        notes += result.notes
+        findings += result.findings
         if fitted is not None and not keep_types and lattice.n_types > 1:
             lattice, fitted = _sort_types(lattice, fitted)
     if outlines:
@@ -590,7 +596,7 @@ def _finish(
     radius = profiles.edge_radius_px(_EDGE_LEVEL, grid.pitch_px / 2.0)
     typed = replace(grid.lattice, n_types=lattice.n_types, type_rule=lattice.type_rule)
     grid = replace(grid.on_lattice(typed, grid.bend, radius_px=radius), discs=fitted)
-    return _judge(grid, match, source, notes)
+    return _judge(grid, match, source, findings)
 
 
 def _fit_shading(grid: MicroLensGrid, match: LensMatch) -> FieldFit:
@@ -710,7 +716,7 @@ def _add_deviations(grid: MicroLensGrid, match: LensMatch) -> MicroLensGrid:
     )
 
 
-def _judge(grid: MicroLensGrid, match: LensMatch, source: str, notes: list[str]) -> GridFit:
+def _judge(grid: MicroLensGrid, match: LensMatch, source: str, findings: list[Finding]) -> GridFit:
     """Sum up the fit for the lenses of the grid; those not measured are at the rim."""
     assert grid.indices_qr is not None
     rows = find_rows(match.cells.indices, grid.indices_qr)
@@ -721,17 +727,26 @@ def _judge(grid: MicroLensGrid, match: LensMatch, source: str, notes: list[str])
     bad = (flags & (LensFlag.DEAD | LensFlag.OUTLIER)) > 0
     share_bad = float(bad.sum()) / max(1, int(((flags & LensFlag.RIM) == 0).sum()))
     if share_bad > 0.2:
-        notes = [
-            *notes,
-            f"{100 * share_bad:.0f} % of the lenses are dead or do not fit: check the picture",
+        findings = [
+            *findings,
+            Finding.of(
+                "lenses-dead",
+                f"{100 * share_bad:.0f} % of the lenses are dead or do not fit: check the picture",
+                share=share_bad,
+            ),
         ]
     left = residuals[used] - (0.0 if grid.deviations_px is None else grid.deviations_px[used])
     trend = _measure_trend(grid.centers_raw_px[used], left)
     if trend > _LARGE_TREND[source] * grid.pitch_px:
-        notes = [
-            *notes,
-            f"centers deviate smoothly by another {trend:.2f} px rms from the lattice and the bend "
-            "that were fitted: depth and focus suffer there; give a white image if there is none",
+        findings = [
+            *findings,
+            Finding.of(
+                "grid-trend",
+                f"centers deviate smoothly by another {trend:.2f} px rms from the lattice and the "
+                "bend that were fitted: depth and focus suffer there; give a white image if there "
+                "is none",
+                trend_px=trend,
+            ),
         ]
     return GridFit(
         grid,
@@ -742,7 +757,7 @@ def _judge(grid: MicroLensGrid, match: LensMatch, source: str, notes: list[str])
         float(np.median(match.errors[match.good])),
         trend,
         _measure_sigma(grid, match),
-        tuple(notes),
+        tuple(findings),
     )
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from lifcal.arrays import Float32Array, FloatArray, IntArray
 from lifcal.camera.apertures import OverlapDiscs, compute_disc_overlap
 from lifcal.camera.grid import Lattice, MicroLensGrid
+from lifcal.diagnostics import Finding
 from lifcal.imaging import _kernels
 from lifcal.imaging.lattice_search import make_cells, measure_brightness
 
@@ -134,7 +135,7 @@ class FoundTypes:
     """A lattice with its lens types, and what to say about them."""
 
     lattice: Lattice
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     evidence: dict[str, float] = field(default_factory=dict)
 
 
@@ -168,7 +169,14 @@ def find_types(
     if best is None:
         return FoundTypes(
             replace(lattice, n_types=1, type_rule=(0, 0, 0)),
-            (f"{n_types} lens types do not fit a {lattice.layout} grid: taken as one",),
+            (
+                Finding.of(
+                    "lens-types-misfit",
+                    f"{n_types} lens types do not fit a {lattice.layout} grid: taken as one",
+                    types=n_types,
+                    layout=lattice.layout,
+                ),
+            ),
         )
     sigmas, difference, trial = best
     evidence = {"sigmas": sigmas, "difference": difference}
@@ -281,7 +289,7 @@ class FittedDiscs:
     """Discs, or None where the fall-off does not tell them, and what to say about them."""
 
     discs: OverlapDiscs | None
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     rms: float = math.nan
     relative_sigma: float = math.nan
 
@@ -309,7 +317,8 @@ def fit_discs(
         radius, value, count = profiles.mean(used & (types == t))
         keep = (count > 0) & (radius <= _FIT_REACH * pitch)
         if keep.sum() < 6:
-            return FittedDiscs(None, ("too few whole micro images for the overlap discs",))
+            text = "too few whole micro images for the overlap discs"
+            return FittedDiscs(None, (Finding.of("discs-missing", text),))
         rows.append((radius[keep], value[keep], np.sqrt(count[keep])))
     scale = max(float(value.max()) for _, value, _ in rows)
     rows = [(radius, value / scale, weight) for radius, value, weight in rows]
@@ -361,7 +370,7 @@ def fit_discs(
     relative = np.sqrt(variance[: 1 + n_types]) / best.x[: 1 + n_types]
     main = float(best.x[0]) * pitch
     radii = [float(radius) * pitch for radius in best.x[1 : 1 + n_types]]
-    notes = []
+    findings = []
     if n_types == 1 and radii[0] > main:
         main, radii = radii[0], [main]
     at_bound = min(radii) < 0.006 * pitch or main < 0.031 * pitch or main > 0.999 * pitch
@@ -371,16 +380,33 @@ def fit_discs(
         return FittedDiscs(
             None,
             (
-                "no overlap discs: the fall-off inside the micro images is not that of two discs, "
-                f"or does not tell their radii (rms {rms:.3f}, radii to {100 * worst:.0f} %)",
+                Finding.of(
+                    "discs-missing",
+                    "no overlap discs: the fall-off inside the micro images is not that of two "
+                    f"discs, or does not tell their radii (rms {rms:.3f}, radii to "
+                    f"{100 * worst:.0f} %)",
+                    rms=rms,
+                    relative_sigma=worst,
+                ),
             ),
             rms,
         )
     if from_scene:
-        notes.append("the overlap discs are from scene frames: a white image is better for them")
+        findings.append(
+            Finding.of(
+                "discs-from-frames",
+                "the overlap discs are from scene frames: a white image is better for them",
+            )
+        )
     if worst > 0.03:
-        notes.append(f"the radii of the overlap discs are good to some {100 * worst:.0f} % only")
-    return FittedDiscs(OverlapDiscs(main, tuple(radii)), tuple(notes), rms, worst)
+        findings.append(
+            Finding.of(
+                "discs-uncertain",
+                f"the radii of the overlap discs are good to some {100 * worst:.0f} % only",
+                relative_sigma=worst,
+            )
+        )
+    return FittedDiscs(OverlapDiscs(main, tuple(radii)), tuple(findings), rms, worst)
 
 
 def _neighbors(lattice: Lattice, reach_px: float) -> IntArray:

@@ -31,6 +31,7 @@ from lifcal.bundle import (
 )
 from lifcal.bundle.files import write_adjustment
 from lifcal.camera import MicroLensGrid, PlenopticCamera, read_camera
+from lifcal.diagnostics import Finding
 from lifcal.errors import ConfigError, DataError, EstimationError, InputError
 from lifcal.files import hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg, read_image
@@ -343,7 +344,7 @@ class _Bench:
     measure_options: MeasureOptions
     distances: Distances | None
     positions: CameraPositions | None
-    notes: list[str]
+    findings: list[Finding]
     found_px: FloatArray
     """Where points were measured before, or markers and picked points are; NaN: not known."""
     anchored: BoolArray
@@ -367,7 +368,7 @@ class _Bench:
         place = {name: index for index, name in enumerate(run.usable.frames.names)}
         frame_indices = np.array([place[name] for name in names], np.int64)
         depth_map = DepthMaps(run, names)
-        notes = list(model.notes)
+        findings = [*run.record.findings, *run.usable.findings, *model.findings]
         with listener.status("choosing points"):
             begin = start_geometry(model, run)
             geometry, tracked = begin.geometry, (begin.point_indices, begin.view_indices)
@@ -396,7 +397,7 @@ class _Bench:
             tracks = replace(tracks, points=np.arange(len(tracks)))
         distances = None
         if extra is not None:
-            notes += extra.notes
+            findings += extra.findings
             distances = extra.distances(len(tracks))
             geometry = replace(
                 geometry, points_world=np.concatenate([geometry.points_world, extra.points_world])
@@ -437,7 +438,7 @@ class _Bench:
             measure_options,
             distances,
             positions,
-            notes,
+            findings,
             found_px,
             anchored,
             planes=planes,
@@ -624,9 +625,13 @@ class _Bench:
         pitch_mm = self.grid.pitch_px * self.options.pixel_size_mm
         opening = found.camera.parameters.array_to_sensor_mm / pitch_mm
         if found.problem.scale_source is not None and not _OPENINGS[0] < opening < _OPENINGS[1]:
-            self.notes.append(
-                f"B and the micro lenses do not fit: their f-number would be {opening:.2g}. Is the "
-                f"pixel size ({self.options.pixel_size_um:g} um) right, and the scale?"
+            self.findings.append(
+                Finding.of(
+                    "micro-lens-opening",
+                    f"B and the micro lenses do not fit: their f-number would be {opening:.2g}. Is "
+                    f"the pixel size ({self.options.pixel_size_um:g} um) right, and the scale?",
+                    f_number=opening,
+                )
             )
 
 
@@ -832,11 +837,6 @@ def _write_all(
     write_text(folder / "cameras.ply", _cameras_ply(adjustment))
     write_observations(folder / "observations.csv", adjustment.problem.observations)
     clock.lap("files")
-    if bench.notes:
-        adjustment = replace(
-            adjustment,
-            summary=replace(adjustment.summary, notes=(*adjustment.summary.notes, *bench.notes)),
-        )
     summary = build_statistics(
         adjustment,
         frames=entries,
@@ -853,6 +853,7 @@ def _write_all(
         seconds=clock.seconds,
         nominal_focal_length_mm=bench.options.focal_length_mm,
         grid=run.record.content["grid"],
+        findings=bench.findings,
     )
     summary["files"] = _digest_results(folder)
     summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
+from lifcal.diagnostics import Finding, Severity
 from lifcal.errors import DataError, EstimationError
 from lifcal.pipeline.behind import WriteBehind
 from lifcal.pipeline.grids import FITTING, SOURCES, fit_average, read_average, read_start
@@ -100,8 +101,8 @@ def focus_frames(
     if engine is not None:
         done, kept = run_frames(engine, usable, record, listener)
     else:
-        for _, problem in sorted(usable.problems.items()):
-            listener.problem(str(problem))
+        for finding in usable.findings:
+            listener.finding(finding)
     record.finish(usable, frames.names)
     return FocusRun(record, usable, engine, done, kept)
 
@@ -160,6 +161,16 @@ class UsableFrames(Sequence["Frame"]):
         except DataError:
             return None
 
+    @property
+    def findings(self) -> list[Finding]:
+        """What cannot be used, in the order of the frames."""
+        return [self.describe(index) for index in sorted(self.problems)]
+
+    def describe(self, index: int) -> Finding:
+        """Return why a frame cannot be used."""
+        name = self.frames.names[index]
+        return Finding.of("frame-unusable", str(self.problems[index]), frame=name)
+
     def refuse(self, index: int, why: str) -> None:
         """Note that a frame cannot be used."""
         self.problems[index] = DataError(f"{self.frames.source(index)}: {why}")
@@ -186,7 +197,7 @@ class FocusRecord(RunRecord):
     FORMAT: ClassVar[dict[str, str]] = {"format": "lifcal-focus", "format_version": "1.0"}
     VERB: ClassVar[str] = "lifcal focus"
     FILES: ClassVar[tuple[str, ...]] = ("grid", "white", "xml")
-    START: ClassVar[dict[str, Any]] = {"depth_range": None, "grid": None, "notes": []}
+    START: ClassVar[dict[str, Any]] = {"depth_range": None, "grid": None, "findings": []}
 
     grid: MicroLensGrid | None = None
     """Of the run before."""
@@ -202,6 +213,11 @@ class FocusRecord(RunRecord):
     def is_whole(cls, content: dict[str, Any]) -> bool:
         """Tell whether what a run takes over from the one before is there and of its type."""
         return super().is_whole(content) and isinstance(content.get("grid"), dict)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the run that began this folder noticed of grid, white image and raws."""
+        return [Finding.from_dict(entry) for entry in self.content["findings"]]
 
     def paths(self, name: str) -> dict[str, Path]:
         """Return the files of a frame, in the order in which they are written."""
@@ -301,9 +317,11 @@ def make_engine(
         options = replace(options, depth_range=(float(low), float(high)))
         if vignetting is None and record.grid.discs is None:
             vignetting = average_vignetting(usable, usable.choose(FRAMES_FOR_RANGE), record.grid)
+        for finding in record.findings:
+            listener.finding(finding)
         return FocusEngine(record.grid, vignetting, options, bayer=bayer)
 
-    notes: list[str] = []
+    findings: list[Finding] = []
     figures: dict[str, Any] = {"source": "file"}
     if sources["grid"] is not None:
         grid = read_start(sources["grid"], size)
@@ -324,9 +342,9 @@ def make_engine(
             "residual_rms_px": fit.rms_px,
             "left_px": fit.trend_px,
         }
-        notes += fit.notes
+        findings += fit.findings
     for index in usable.choose(1):
-        notes += find_mosaic(usable, index)
+        findings += find_mosaic(usable, index)
     if sources["grid"] is not None:
         check_shown(usable, grid, f"{sources['grid']}: not the grid of these raws", listener)
     elif white is not None:
@@ -340,36 +358,44 @@ def make_engine(
         grid, moved_px, figures["misfit_px"], more = follow_frames(usable, chosen, grid, listener)
         figures["moved_px"] = moved_px
         if moved_px > 0.0:
-            notes.append(
-                f"the grid moved by {moved_px:.2f} px to where the raws show it: the lens was "
-                "moved or focused anew after the grid was made"
+            findings.append(
+                Finding.of(
+                    "grid-moved",
+                    f"the grid moved by {moved_px:.2f} px to where the raws show it: the lens was "
+                    "moved or focused anew after the grid was made",
+                    moved_px=moved_px,
+                )
             )
-        notes += more
+        findings += more
     else:
         figures["misfit_px"] = figures["left_px"]
+        findings += judge_misfit(figures["misfit_px"], grid)
     if white is not None:
         figures["fill_ratio"], more = compare_aperture(white, usable, chosen, grid)
-        notes += more
+        findings += more
     if vignetting is None and grid.discs is None:
         vignetting = average_vignetting(usable, chosen, grid)
-        notes.append(
-            "no white image, and no overlap discs could be fitted: brightness inside micro images "
-            "is evened out by the mean over the raws"
+        findings.append(
+            Finding.of(
+                "vignetting-from-frames",
+                "no white image, and no overlap discs could be fitted: brightness inside micro "
+                "images is evened out by the mean over the raws",
+            )
         )
     if grid.focal_planes is None:
         grid, more = _add_focal_planes(usable, chosen, grid, vignetting, bayer, listener)
-        notes += more
+        findings += more
     engine = FocusEngine(grid, vignetting, options, bayer=bayer)
     if options.depth_range is None and not set_range(engine, usable, chosen, listener):
         return None
-    for note in notes:
-        listener.note(note)
+    for finding in findings:
+        listener.finding(finding)
     found = engine.options.depth_range
     assert found is not None
     record.content |= {
         "depth_range": list(found),
         "grid": {**figures, **_figures(grid)},
-        "notes": notes,
+        "findings": [finding.as_dict() for finding in findings],
     }
     return engine
 
@@ -393,17 +419,17 @@ def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener:
 
 def follow_frames(
     usable: UsableFrames, chosen: list[int], grid: MicroLensGrid, listener: Listener
-) -> tuple[MicroLensGrid, float, float | None, list[str]]:
+) -> tuple[MicroLensGrid, float, float | None, list[Finding]]:
     """Move a grid to where the frames chosen show it.
 
     A lens that was taken off and put on again moves all micro images a little. Return the grid; how
     far it moved in px, 0 if not at all; how far centers are off in parts of the image, in px, which
-    moving, turning and stretching cannot take off (None if the frames do not tell); and a note if
-    that is much.
+    moving, turning and stretching cannot take off (None if the frames do not tell); and a finding
+    if that is much.
     """
     import numpy as np
 
-    from lifcal.imaging.grid_check import LARGE_MISFIT, measure_offset, move_grid
+    from lifcal.imaging.grid_check import measure_offset, move_grid
 
     with listener.status("looking at some of the raws"):
         offset = measure_offset(usable.frames.select(chosen), grid)
@@ -421,46 +447,65 @@ def follow_frames(
         off = found.centers_raw_px[found.index.nearest(grid.centers_raw_px)] - grid.centers_raw_px
         moved_px = float(np.median(np.hypot(*off.T)))
     misfit = None if math.isnan(offset.misfit_px) else offset.misfit_px
-    notes = []
-    if misfit is not None and misfit > LARGE_MISFIT * grid.pitch_px:
-        notes.append(
-            f"in parts of the image the raws show micro images {misfit:.2f} px off the grid: it "
-            "lacks their bend, or has another camera's. Fit it anew to a white image or to raws "
-            "(lifcal grid)"
+    return found, moved_px, misfit, judge_misfit(misfit, grid)
+
+
+def judge_misfit(misfit_px: float | None, grid: MicroLensGrid) -> list[Finding]:
+    """Return a finding if the centers are far off in parts of the image, none otherwise."""
+    from lifcal.imaging.grid_check import LARGE_MISFIT, POOR_MISFIT
+
+    if misfit_px is None or misfit_px <= LARGE_MISFIT * grid.pitch_px:
+        return []
+    poor = misfit_px > POOR_MISFIT * grid.pitch_px
+    return [
+        Finding.of(
+            "grid-misfit",
+            f"in parts of the image the micro images are {misfit_px:.2f} px off the grid: it lacks "
+            "their bend, or has another camera's. Give a white image of this camera (--white), or "
+            "a grid that was fitted to one (lifcal grid)",
+            severity=Severity.POOR if poor else Severity.CAUTION,
+            misfit_px=misfit_px,
+            pitch_px=grid.pitch_px,
         )
-    return found, moved_px, misfit, notes
+    ]
 
 
 def compare_aperture(
     white: Frame, usable: UsableFrames, chosen: list[int], grid: MicroLensGrid
-) -> tuple[float | None, list[str]]:
+) -> tuple[float | None, list[Finding]]:
     """Compare the aperture of the frames chosen with that of a white image.
 
     Return how much brighter their micro images are near the border (None if that is not known), and
-    a note if that is much.
+    a finding if that is much.
     """
     from lifcal.imaging.grid_check import LARGE_FILL_RATIO, compare_fill
 
     ratio = compare_fill(white, (usable[index] for index in chosen), grid)
     if not (ratio > LARGE_FILL_RATIO or 1.0 / ratio > LARGE_FILL_RATIO):
         return (None if math.isnan(ratio) else ratio), []
-    note = (
+    finding = Finding.of(
+        "white-aperture",
         f"{white.source}: near their borders, the micro images of the raws are {ratio:.2f} times "
         "as bright as those of the white image: one was recorded with another aperture, or stored "
-        "with another gamma. Depth suffers; record a white image as the raws were recorded"
+        "with another gamma. Depth suffers; record a white image as the raws were recorded",
+        fill_ratio=ratio,
     )
-    return ratio, [note]
+    return ratio, [finding]
 
 
-def find_mosaic(usable: UsableFrames, index: int) -> list[str]:
-    """Return a note if a frame looks like a color mosaic that was not said to be one."""
+def find_mosaic(usable: UsableFrames, index: int) -> list[Finding]:
+    """Return a finding if a frame looks like a color mosaic that was not said to be one."""
     from lifcal.imaging.frames import looks_like_mosaic
 
     if not looks_like_mosaic(usable[index]):
         return []
     return [
-        f"{usable.frames.source(index)}: neighboring pixels differ as those of a color mosaic do: "
-        "is --bayer (rggb, grbg, gbrg or bggr) missing?"
+        Finding.of(
+            "bayer-missing",
+            f"{usable.frames.source(index)}: neighboring pixels differ as those of a color mosaic "
+            "do: is --bayer (rggb, grbg, gbrg or bggr) missing?",
+            frame=usable.frames.names[index],
+        )
     ]
 
 
@@ -553,7 +598,7 @@ def _add_focal_planes(
     vignetting: Float32Array | None,
     bayer: str | None,
     listener: Listener,
-) -> tuple[MicroLensGrid, list[str]]:
+) -> tuple[MicroLensGrid, list[Finding]]:
     from lifcal.virtual.focal_planes import estimate_focal_planes
 
     with listener.status("finding the focal planes (compiling, the first time only)"):
@@ -562,8 +607,9 @@ def _add_focal_planes(
                 (usable[index] for index in chosen), grid, vignetting, bayer=bayer
             )
         except EstimationError as error:
-            return grid, [f"going on without focal planes: {error}"]
-    return found.grid, list(found.notes)
+            text = f"going on without focal planes: {error}"
+            return grid, [Finding.of("focal-planes-missing", text)]
+    return found.grid, list(found.findings)
 
 
 def set_range(
@@ -629,7 +675,7 @@ def run_frames(
                     behind(_write_frame, record, engine.grid, name, frame, found)
                     done.append(name)
             if index in usable.problems:
-                listener.problem(str(usable.problems[index]))
+                listener.finding(usable.describe(index))
             step("focusing")
     return done, kept
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from lifcal.diagnostics import Finding
+
 
 class Listener:
     """Is told how a run goes. Override what is to be shown."""
@@ -21,8 +23,5 @@ class Listener:
         del text, total
         yield lambda _: None
 
-    def note(self, text: str) -> None:
-        """Something that is good to know."""
-
-    def problem(self, text: str) -> None:
-        """Something that could not be used."""
+    def finding(self, finding: Finding) -> None:
+        """Something that was noticed."""

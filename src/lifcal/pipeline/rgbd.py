@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lifcal.diagnostics import Finding
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.files import hold_folder
 from lifcal.pipeline.behind import WriteBehind
@@ -114,7 +115,7 @@ class RgbdRecord(RunRecord):
         "depth_factor": None,
         "sigma_factor": None,
         "intrinsics": None,
-        "notes": [],
+        "findings": [],
     }
 
     @classmethod
@@ -171,7 +172,7 @@ class RgbdRun:
         Names of the frames that are done.
     kept : int
         How many of them were done by a run before.
-    notes : list of str
+    findings : list of Finding
         What a user should know of the camera and the frames.
     """
 
@@ -179,7 +180,7 @@ class RgbdRun:
     usable: UsableFrames
     done: list[str] = field(default_factory=list)
     kept: int = 0
-    notes: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
 def make_rgbd(
@@ -227,15 +228,19 @@ def make_rgbd(
         record = RgbdRecord.open(folder, settings)
         others = record.set_times(dict(zip(make_file_names(frames.names), times, strict=True)))
         if others:
-            listener.note(
-                f"{folder}: {others} frames of a run before are not among these raws and keep "
-                "their timestamps"
+            listener.finding(
+                Finding.of(
+                    "frames-kept",
+                    f"{folder}: {others} frames of a run before are not among these raws and keep "
+                    "their timestamps",
+                    count=others,
+                )
             )
         run = RgbdRun(record, usable)
         engine = _make_engine(run, camera, camera_path, white_path, metric, listener)
         if engine is None or not _begin(run, engine, options, listener):
-            for _, problem in sorted(usable.problems.items()):
-                listener.problem(str(problem))
+            for finding in usable.findings:
+                listener.finding(finding)
             record.finish(usable, make_file_names(usable.frames.names))
             return run
         try:
@@ -279,9 +284,15 @@ def _read_poses(
     trajectory = read_tum(options.poses)
     poses = dict(zip(trajectory.timestamps.tolist(), trajectory.world_from_cam, strict=True))
     if options.timestamps is None and len(poses) > len(frames):
-        listener.note(
-            f"{options.poses}: {len(poses)} poses for {len(frames)} raws, whose times are 0 to "
-            f"{len(frames) - 1}: if these are a part of a recording, give all of it and --frames"
+        listener.finding(
+            Finding.of(
+                "poses-surplus",
+                f"{options.poses}: {len(poses)} poses for {len(frames)} raws, whose times are 0 to "
+                f"{len(frames) - 1}: if these are a part of a recording, give all of it and "
+                "--frames",
+                poses=len(poses),
+                frames=len(frames),
+            )
         )
     return poses
 
@@ -344,7 +355,7 @@ def _make_engine(
     from lifcal.imaging.grid_check import check_grid, check_lens_types
     from lifcal.metric import DepthEngine
 
-    usable, grid, notes = run.usable, camera.grid, run.notes
+    usable, grid, findings = run.usable, camera.grid, run.findings
     bayer = usable.frames.bayer
     white = read_white(white_path, usable.frames.image_size, bayer)
     if white is not None:
@@ -360,28 +371,36 @@ def _make_engine(
     chosen = usable.choose(FRAMES_FOR_RANGE)
     if not chosen:
         return None
-    notes += find_mosaic(usable, chosen[0])
+    findings += find_mosaic(usable, chosen[0])
     grid, moved_px, _, more = follow_frames(usable, chosen, grid, listener)
     if moved_px > 0.0:
         p = camera.parameters
         # A micro image is the pupil's image: it moves by B / b_L0 of what the lens moves.
         lens_px = moved_px * p.lens_to_array_mm / p.array_to_sensor_mm
-        notes.append(
-            f"the micro images are {moved_px:.2f} px off the camera's grid, as if the lens had "
-            f"been moved since the calibration, and the principal point by {lens_px:.0f} px with "
-            "it: calibrate again"
+        findings.append(
+            Finding.of(
+                "grid-moved",
+                f"the micro images are {moved_px:.2f} px off the camera's grid, as if the lens had "
+                f"been moved since the calibration, and the principal point by {lens_px:.0f} px "
+                "with it: calibrate again",
+                moved_px=moved_px,
+                principal_point_px=lens_px,
+            )
         )
         camera = replace(camera, grid=grid)
-    notes += more
+    findings += more
     vignetting = None  # that of the grid's discs
     if white is not None:
-        notes += compare_aperture(white, usable, chosen, grid)[1]
+        findings += compare_aperture(white, usable, chosen, grid)[1]
         vignetting = vignetting_from_white(white)
     elif grid.discs is None:
         vignetting = average_vignetting(usable, chosen, grid)
-        notes.append(
-            "no white image, and the camera's grid has no overlap discs: brightness inside micro "
-            "images is evened out by the mean over the raws"
+        findings.append(
+            Finding.of(
+                "vignetting-from-frames",
+                "no white image, and the camera's grid has no overlap discs: brightness inside "
+                "micro images is evened out by the mean over the raws",
+            )
         )
     return DepthEngine(camera, vignetting, metric, bayer=bayer)
 
@@ -405,7 +424,7 @@ def _begin(run: RgbdRun, engine: DepthEngine, options: RgbdOptions, listener: Li
         largest_depth_mm,
     )
 
-    record, usable, notes = run.record, run.usable, run.notes
+    record, usable, findings = run.record, run.usable, run.findings
     _check_crop(options.crop, engine.intrinsics)
     if record.content["depth_range"] is not None:
         low, high = record.content["depth_range"]
@@ -424,16 +443,27 @@ def _begin(run: RgbdRun, engine: DepthEngine, options: RgbdOptions, listener: Li
     factor = choose_depth_factor(far_mm)
     engine.limit_far(largest_depth_mm(factor))
     if engine.camera.scale_source is None:
-        notes.append("the camera has no scale: depths are not in millimetres")
-    if engine.camera.grid.focal_planes is None:
-        notes.append("the camera's grid has no focal planes: what defocus shifts is not corrected")
-    if factor != DEPTH_FACTORS[0]:
-        notes.append(
-            f"depths up to {far_mm / 1000.0:.1f} m: depth maps have {factor} units a metre, not "
-            f"{DEPTH_FACTORS[0]}"
+        findings.append(
+            Finding.of("no-scale", "the camera has no scale: depths are not in millimetres")
         )
-    for note in notes:
-        listener.note(note)
+    if engine.camera.grid.focal_planes is None:
+        findings.append(
+            Finding.of(
+                "focal-planes-missing",
+                "the camera's grid has no focal planes: what defocus shifts is not corrected",
+            )
+        )
+    if factor != DEPTH_FACTORS[0]:
+        findings.append(
+            Finding.of(
+                "depth-unit",
+                f"depths up to {far_mm / 1000.0:.1f} m: depth maps have {factor} units a metre, "
+                f"not {DEPTH_FACTORS[0]}",
+                units_per_metre=factor,
+            )
+        )
+    for finding in findings:
+        listener.finding(finding)
     k = engine.intrinsics if options.crop is None else engine.intrinsics.crop(*options.crop)
     record.content |= {
         "depth_range": list(engine.depth_range),
@@ -442,7 +472,7 @@ def _begin(run: RgbdRun, engine: DepthEngine, options: RgbdOptions, listener: Li
         "intrinsics": {
             name: getattr(k, name) for name in ("width", "height", "fx", "fy", "cx", "cy")
         },
-        "notes": notes,
+        "findings": [finding.as_dict() for finding in findings],
     }
     return True
 
@@ -488,7 +518,7 @@ def _run_frames(
                     behind(_write_frame, record, name, frame, part, times[index])
                     run.done.append(name)
             if index in usable.problems:
-                listener.problem(str(usable.problems[index]))
+                listener.finding(usable.describe(index))
             step("depth")
 
 
@@ -620,7 +650,13 @@ def _fuse(
             "without --timestamps it is the frame's index"
         )
     if missing:
-        listener.note(f"{missing} frames have no pose and are not in the fused cloud")
+        listener.finding(
+            Finding.of(
+                "frames-without-pose",
+                f"{missing} frames have no pose and are not in the fused cloud",
+                count=missing,
+            )
+        )
     voxel = options.voxel_mm or _choose_voxel(record, k)
     fusion = CloudFusion(voxel)
     mesh = MeshFusion(k, voxel) if options.mesh else None

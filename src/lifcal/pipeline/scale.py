@@ -13,6 +13,7 @@ from scipy.ndimage import map_coordinates
 
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.bundle import CameraPositions, Distances
+from lifcal.diagnostics import Finding
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import read_bytes
 from lifcal.geometry import read_tum
@@ -146,7 +147,7 @@ class ScalePoints:
     source : str
     labels : tuple of str
         What people call each distance.
-    notes : tuple of str
+    findings : tuple of Finding
     """
 
     points_world: FloatArray
@@ -160,7 +161,7 @@ class ScalePoints:
     sigmas_mm: FloatArray
     source: str
     labels: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def distances(self, first_id: int) -> Distances:
         """Return the distances, points numbered from `first_id` on."""
@@ -183,7 +184,7 @@ class ScalePoints:
             np.concatenate([self.sigmas_mm, other.sigmas_mm]),
             f"{self.source} and {other.source}",
             self.labels + other.labels,
-            self.notes + other.notes,
+            self.findings + other.findings,
         )
 
 
@@ -328,7 +329,7 @@ def place_markers(
     ends: list[tuple[list[int], list[int]]] = []
     rows: list[tuple[float, float]] = []
     labels: list[str] = []
-    notes: list[str] = []
+    findings: list[Finding] = []
     if options.marker_size_mm is not None:
         side = options.marker_size_mm
         sigma = options.marker_sigma_mm or _SIDE_SIGMA * side
@@ -337,13 +338,24 @@ def place_markers(
             rows += [(side, sigma)] * 4
             labels += [f"marker {marker_id}, side {i + 1}" for i in range(4)]
         if len(used) == 1:
-            notes.append(
-                f"the scale rests on one marker ({next(iter(used))}): a second one would check it"
+            only = next(iter(used))
+            findings.append(
+                Finding.of(
+                    "one-marker",
+                    f"the scale rests on one marker ({only}): a second one would check it",
+                    marker=only,
+                )
             )
     for first_id, second_id, length, sigma in options.marker_distances:
         missing = [i for i in (first_id, second_id) if i not in used]
         if missing:
-            notes.append(f"marker {missing[0]} of the distances was not found: left out")
+            findings.append(
+                Finding.of(
+                    "marker-missing",
+                    f"marker {missing[0]} of the distances was not found: left out",
+                    marker=missing[0],
+                )
+            )
             continue
         ends.append((corner_indices[first_id], corner_indices[second_id]))
         rows.append((length, sigma))
@@ -365,7 +377,7 @@ def place_markers(
         table[:, 1],
         "markers",
         tuple(labels),
-        tuple(notes),
+        tuple(findings),
     )
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from lifcal import __version__
 from lifcal.arrays import Float32Array
 from lifcal.camera import BrownDistortion
+from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
 from lifcal.files import write_bytes
 from lifcal.geometry import RigidTransform
@@ -120,7 +121,7 @@ def _write(path: Path, key: str, model: SfmModel) -> None:
         view_indices=model.view_indices,
         points_virt_px=model.points_virt_px,
         mean_error_px=np.array(model.mean_error_px),
-        notes=np.array(model.notes, np.str_),
+        findings=np.array(json.dumps([found.as_dict() for found in model.findings])),
     )
     write_bytes(path, buffer.getvalue())
 
@@ -148,7 +149,7 @@ def _read(path: Path, key: str) -> SfmModel | None:
                 held["view_indices"],
                 held["points_virt_px"],
                 float(held["mean_error_px"]),
-                tuple(str(note) for note in held["notes"]),
+                tuple(map(Finding.from_dict, json.loads(str(held["findings"])))),
             )
     except (OSError, EOFError, ValueError, KeyError, BadZipFile):
         return None

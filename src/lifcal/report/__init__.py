@@ -1,6 +1,15 @@
 """The report: statistics of a calibration, and one HTML page that shows them."""
 
 from lifcal.report.page import render_report, write_report
-from lifcal.report.statistics import FrameEntry, build_statistics, judge
+from lifcal.report.statistics import FrameEntry, build_statistics
+from lifcal.report.verdict import assess, examine, judge
 
-__all__ = ["FrameEntry", "build_statistics", "judge", "render_report", "write_report"]
+__all__ = [
+    "FrameEntry",
+    "assess",
+    "build_statistics",
+    "examine",
+    "judge",
+    "render_report",
+    "write_report",
+]

@@ -256,9 +256,11 @@ def _coverage(summary: Mapping[str, Any]) -> str:
             "angles fix depth and F better; below 5° move the camera more.",
         ),
     ]
-    weak, notes = summary.get("weak") or [], summary.get("notes") or []
+    findings = summary.get("findings") or []
+    weak = [str(entry["text"]) for entry in findings if entry["severity"] != "note"]
+    notes = [str(entry["text"]) for entry in findings if entry["severity"] == "note"]
     words = _list(weak) if weak else "<p>Nothing is weak: no parameter is known badly.</p>"
-    words = f'<div class="card"><h3>Weak directions</h3>{words}'
+    words = f'<div class="card"><h3>Weak points</h3>{words}'
     words += (f"<h3>Notes</h3>{_list(notes)}" if notes else "") + _frames(summary) + "</div>"
     return _grid([*figures, words])
 

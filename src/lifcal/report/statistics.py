@@ -16,7 +16,8 @@ from lifcal import __version__
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.bundle import Adjustment
 from lifcal.bundle.files import summary_to_dict
-from lifcal.imaging.grid_check import LARGE_FILL_RATIO, LARGE_MISFIT
+from lifcal.diagnostics import Finding
+from lifcal.report.verdict import assess
 
 IMAGE_BINS = 12
 """Rows and columns of bins over the image."""
@@ -32,40 +33,8 @@ _MAX_POINTS = 4000
 _MAX_CAMERAS = 1000
 _MAX_FRAMES = 5000
 
-_POOR_SIGMA = {"F": 0.01, "B": 0.05}
-"""Relative standard deviation from which a calibration is poor."""
-
-_DEGENERATE = (
-    "the camera turned on the spot",
-    "all points are at one depth",
-    "no rigid scene fits the views",
-    "one camera does not fit all views",
-    "two cameras fit the images alike",
-)
-"""How the sentences of a degenerate geometry, and of more than one camera, begin."""
-
-_CONTRADICTION = ("the known distances disagree", "the known lengths disagree")
-
 _CAMERA_PRIORS = ("c_x", "c_y", "p0", "p1")
 """Priors that come from how cameras are made, not from the user."""
-
-_NOMINAL_TOLERANCE = 0.1
-"""Of a nominal focal length: lenses differ from their engraving by up to 9 %."""
-
-_CAUTION_SCALE_PERCENT = 1.0
-_POOR_SCALE_PERCENT = 5.0
-_SIGNIFICANT = 3.0
-_CAUTION_REJECTED = 0.1
-_CAUTION_CENTER, _POOR_CENTER = 0.01, 0.03
-"""Standard deviation of the principal point, as a part of the image's width. Makers place a lens
-within some per cent of the sensor's middle, so a calibration that knows less says nothing new."""
-_CAUTION_FACTOR, _POOR_FACTOR = 2.0, 5.0
-"""On a sigma, by cross-validation. Noise alone makes the largest factor of ten parameters 1.3 on
-average, and more than 2 in fewer than one of a hundred recordings."""
-
-_POOR_MISFIT = 0.05
-"""A misfit of the grid's centers to the raws, in pitches, from which a calibration is poor; from
-`LARGE_MISFIT` on it calls for care."""
 
 _Item = TypeVar("_Item")
 
@@ -103,6 +72,7 @@ def build_statistics(
     seconds: Mapping[str, float] | None = None,
     nominal_focal_length_mm: float | None = None,
     grid: Mapping[str, Any] | None = None,
+    findings: Sequence[Finding] = (),
 ) -> dict[str, Any]:
     """Return what summary.json holds.
 
@@ -127,6 +97,8 @@ def build_statistics(
     grid : mapping, optional
         What is known of the grid (`grid` of focus.json): its source, pitch, bend, and how well the
         raws fit it.
+    findings : sequence of Finding
+        What the stages before the adjustment noticed.
     """
     content = summary_to_dict(adjustment)
     names = {frame.index: frame.name for frame in frames}
@@ -164,214 +136,11 @@ def build_statistics(
         "provenance": dict(provenance or {}),
         "seconds": dict(seconds or {}),
     }
-    content["verdict"] = judge(content)
+    content["findings"], content["verdict"] = assess(
+        content, [*findings, *adjustment.summary.findings]
+    )
     plain: dict[str, Any] = _plain(content)
     return plain
-
-
-# The verdict
-
-
-def judge(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how far a calibration can be trusted: level, one line of text, and all reasons.
-
-    poor, if one of these holds:
-
-    - the solver did not converge;
-    - the geometry is degenerate: the camera turned on the spot, or all points are at one depth;
-    - views are of more than one camera, or of one that was refocused in between;
-    - the adjustment has two minima that the images do not tell apart;
-    - known f_L and B do not fit the images, or B does not fit the micro lenses;
-    - known distances or positions disagree beyond their sigmas;
-    - sigma of F is above 1 %, or (with a scale) sigma of B above 5 %;
-    - sigma of the principal point is above 3 % of the image's width;
-    - halves of the recording disagree so much that a sigma grows more than fivefold;
-    - in parts of the image the micro images are off the grid by more than 5 % of the pitch;
-    - the residuals of a lens type at some depth have a scale beyond 5 %, by more than 3 sigma.
-
-    caution, if it is not poor but one of these holds:
-
-    - there is no scale;
-    - f_L is more than 10 % from the nominal focal length;
-    - frames could not be used, or were not registered;
-    - the adjustment calls something weak;
-    - sigma of the principal point is above 1 % of the image's width;
-    - halves of the recording disagree so much that a sigma more than doubles, or no two halves
-      could be compared;
-    - in parts of the image the micro images are off the grid by more than 1 % of the pitch;
-    - the white image was recorded with another aperture, or stored with another gamma;
-    - residuals of a lens type at some depth have a scale beyond 1 %, by more than 3 sigma;
-    - more than 10 % of the observations were rejected.
-
-    good otherwise. The sigmas hold noise and what was assumed; the scale of the residuals is what
-    tells of a model that does not fit, so it counts as much.
-
-    Parameters
-    ----------
-    content : mapping
-        What summary.json holds, less the verdict.
-    """
-    metric = content["scale_source"] is not None
-    poor: list[str] = []
-    caution: list[str] = []
-    if not content["converged"]:
-        poor.append(f"the adjustment did not converge ({content['reason']})")
-    poor += [text for text in content["weak"] if text.startswith(_DEGENERATE)]
-    poor += [
-        text for text in content["notes"] if "do not fit" in text or text.startswith(_CONTRADICTION)
-    ]
-    for name, limit in _POOR_SIGMA.items():
-        relative = _relative_sigma(content, name)
-        if relative > limit and (metric or name == "F"):
-            poor.append(f"{name} is known to {100.0 * relative:.1f} % only")
-    scale = _worst_scale(content["residual_scale"])
-    if scale is not None and abs(scale["percent"]) > _CAUTION_SCALE_PERCENT:
-        larger = "larger" if scale["percent"] > 0.0 else "smaller"
-        bad = abs(scale["percent"]) > _POOR_SCALE_PERCENT
-        (poor if bad else caution).append(
-            f"micro images of lens type {scale['lens_type']} are {abs(scale['percent']):.1f} % "
-            f"{larger} than the model says (u {scale['u_low']:.3g} to {scale['u_high']:.3g}), so "
-            "alpha, beta and B are worse than their sigmas say"
-        )
-    halves_poor, halves_caution = _judge_halves(content.get("cross_validation"))
-    poor += halves_poor
-    caution += halves_caution
-    grid_poor, grid_caution = _judge_grid(content.get("grid"))
-    poor += grid_poor
-    caution += grid_caution
-    width = content["image_size_px"][0]
-    off = max(content["parameters"][name]["sigma"] or 0.0 for name in ("c_x", "c_y"))
-    if off > _CAUTION_CENTER * width:
-        (poor if off > _POOR_CENTER * width else caution).append(
-            f"the principal point is known to {off:.0f} px only, {100.0 * off / width:.1f} % of "
-            "the image's width"
-        )
-    if not metric:
-        caution.append("there is no scale: lengths, beta, B, b_L0 and f_L are not metric")
-    caution += _compare_with_nominal(content)
-    n_frames, n_usable = content["n_frames"], content["n_usable"]
-    if n_usable < n_frames:
-        caution.append(f"{n_frames - n_usable} of {n_frames} frames could not be used")
-    missing = n_usable - content["n_registered"]
-    if missing > 0:
-        caution.append(f"{missing} of {n_frames} frames were not registered")
-    # what is poor already is not said twice
-    said = (*_DEGENERATE, *poor)
-    caution += [text for text in content["weak"] if not text.startswith(said)]
-    rejected = 1.0 - content["n_used"] / content["n_observations"]
-    if rejected > _CAUTION_REJECTED:
-        caution.append(f"{100.0 * rejected:.0f} % of the observations were rejected")
-    reasons = poor + caution
-    if reasons:
-        level, head = ("poor", "Do not trust it") if poor else ("caution", "Use with care")
-        more = f" (and {len(reasons) - 1} more, below)" if len(reasons) > 1 else ""
-        text = f"{head}: {reasons[0].rstrip('.?')}{more}.{_ask_engraving(content)}"
-        return {"level": level, "text": text, "reasons": reasons}
-    text = (
-        f"Good: F is known to {_percent(_relative_sigma(content, 'F'))}, B to "
-        f"{_percent(_relative_sigma(content, 'B'))}; {content['n_views']} views, scale from "
-        f"{content['scale_source']}, and the lens types agree.{_ask_engraving(content)}"
-    )
-    return {"level": "good", "text": text, "reasons": []}
-
-
-def _ask_engraving(content: Mapping[str, Any]) -> str:
-    """Return the question that no image answers, if there is something to ask about.
-
-    f_L is in proportion to the pixel size; the images fit as well with a wrong one.
-    """
-    entry = content["parameters"]["f_L"]
-    asked = bool(_compare_with_nominal(content))  # among the reasons, with what was given
-    if content["scale_source"] is None or not entry["sigma"] or asked:
-        return ""
-    return (
-        f" f_L came out as {entry['value']:.3g} mm. Is that the focal length engraved on your "
-        "lens? If not, check --pixel-size-um."
-    )
-
-
-def _judge_grid(found: Mapping[str, Any] | None) -> tuple[list[str], list[str]]:
-    """Return what makes a calibration poor, and what calls for care, of its grid."""
-    if found is None:
-        return [], []
-    poor: list[str] = []
-    caution: list[str] = []
-    misfit, pitch = found.get("misfit_px"), found["pitch_px"]
-    if misfit is not None and misfit > LARGE_MISFIT * pitch:
-        (poor if misfit > _POOR_MISFIT * pitch else caution).append(
-            f"in parts of the image the micro images are {misfit:.2f} px off the grid: give a "
-            "white image of this camera (--white), or a grid that was fitted to one (lifcal grid)"
-        )
-    ratio = found.get("fill_ratio")
-    if ratio and max(ratio, 1.0 / ratio) > LARGE_FILL_RATIO:
-        caution.append(
-            f"the micro images of the raws are {ratio:.2f} times as bright near their borders as "
-            "those of the white image: it has another aperture or gamma, and depth suffers"
-        )
-    return poor, caution
-
-
-def _judge_halves(found: Mapping[str, Any] | None) -> tuple[list[str], list[str]]:
-    """Return what makes a calibration poor, and what calls for care, if its halves disagree."""
-    if found is None:
-        return [], []
-    if not found["splits"]:
-        return [], [
-            "no two halves of the recording determine the camera on their own, so the sigmas are "
-            "not cross-validated: more views and points would help"
-        ]
-    name, factor = max(found["factors"].items(), key=lambda entry: float(entry[1]))
-    if factor < _CAUTION_FACTOR:
-        return [], []
-    split = max(
-        (split for split in found["splits"] if name in split["differences"]),
-        key=lambda split: abs(
-            split["differences"][name]["value"] / split["differences"][name]["sigma"]
-        ),
-    )
-    entry = split["differences"][name]
-    text = (
-        f"parts of the recording disagree about the camera: {split['name']} differ in {name} by "
-        f"{abs(entry['value'] / entry['sigma']):.1f} sigma of their noise. The model does not "
-        f"describe this camera or this recording fully; the sigmas are up to {factor:.1f} times "
-        "wider for it"
-    )
-    return ([text], []) if factor > _POOR_FACTOR else ([], [text])
-
-
-def _compare_with_nominal(content: Mapping[str, Any]) -> list[str]:
-    """Return what is to be said about a nominal focal length."""
-    nominal = content.get("nominal_focal_length_mm")
-    entry = content["parameters"]["f_L"]
-    if nominal is None or abs(entry["value"] / nominal - 1.0) <= _NOMINAL_TOLERANCE:
-        return []
-    sigma = f" +- {entry['sigma']:.2g}" if entry["sigma"] else ""
-    return [
-        f"f_L came out as {entry['value']:.4g}{sigma} mm, and {nominal:g} mm was given. Is that "
-        f"the focal length engraved on your lens, and is the pixel size "
-        f"{content['pixel_size_um']:g} um? Check --focal-length-mm and --pixel-size-um"
-    ]
-
-
-def _relative_sigma(content: Mapping[str, Any], name: str) -> float:
-    entry = content["parameters"][name]
-    if entry["sigma"] is None or not entry["value"]:
-        return math.inf
-    return abs(float(entry["sigma"]) / float(entry["value"]))
-
-
-def _worst_scale(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the largest scale that is not noise."""
-    sure = [
-        entry
-        for entry in entries
-        if abs(entry["percent"]) > _SIGNIFICANT * (entry["sigma_percent"] or 0.0)
-    ]
-    return max(sure, key=lambda entry: abs(entry["percent"]), default=None)
-
-
-def _percent(value: float) -> str:
-    return f"{100.0 * value:.2g} %" if value > 0.0 else "what was given"
 
 
 # Rows: what the bins are made of

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray, read_only
 from lifcal.camera import BrownDistortion
+from lifcal.diagnostics import Finding
 from lifcal.errors import ConfigError, DataError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
 from lifcal.imaging.files import write_png
@@ -140,7 +141,7 @@ class SfmModel:
         Where, in the recorded virtual image, raw pixels.
     mean_error_px : float
         Mean reprojection error, pixels of the images.
-    notes : tuple of str
+    findings : tuple of Finding
         What is good to know about how F was found, and about what was left out.
     """
 
@@ -153,7 +154,7 @@ class SfmModel:
     view_indices: IntArray
     points_virt_px: FloatArray
     mean_error_px: float
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def registered(self) -> BoolArray:
@@ -304,7 +305,7 @@ def _reconstruct(
             for found in _map(
                 pycolmap, folder, options, depths is not None, hold=focal is not None
             ):
-                model = replace(_collect(found, names, scale), notes=plan.notes)
+                model = replace(_collect(found, names, scale), findings=plan.findings)
                 mapped = _Mapped.of(model, judge)
                 if best is None or mapped.rank(enough) > best.rank(enough):
                     best = mapped
@@ -350,7 +351,7 @@ class _Plan(NamedTuple):
     """Values of F to map with, the likeliest first, and what is to be said."""
 
     focals_px: tuple[float, ...]
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
 def _plan(
@@ -456,21 +457,29 @@ def _check_backdrop(share: float) -> None:
         )
 
 
-def _describe_strangers(strange: Sequence[BoolArray], backdrop: float) -> list[str]:
+def _describe_strangers(strange: Sequence[BoolArray], backdrop: float) -> list[Finding]:
     flags = np.concatenate([np.zeros(0, np.bool_), *strange])
     share = float(flags.mean()) if len(flags) else 0.0
-    notes = []
+    findings = []
     if backdrop > 0.0:
-        notes.append(
-            f"{100.0 * backdrop:.0f} % of the image rests while the scene moves, as a backdrop "
-            "behind a turntable does: it is left out"
+        findings.append(
+            Finding.of(
+                "backdrop-resting",
+                f"{100.0 * backdrop:.0f} % of the image rests while the scene moves, as a backdrop "
+                "behind a turntable does: it is left out",
+                share=backdrop,
+            )
         )
     if share > _MANY_STRANGERS:
-        notes.append(
-            f"{100.0 * share:.0f} % of the matches between frames do not follow the motion of most "
-            "and are left out"
+        findings.append(
+            Finding.of(
+                "matches-strange",
+                f"{100.0 * share:.0f} % of the matches between frames do not follow the motion of "
+                "most and are left out",
+                share=share,
+            )
         )
-    return notes
+    return findings
 
 
 def _set_focal(pycolmap: Any, database: Path, focal: float | None, shape: tuple[int, ...]) -> None:

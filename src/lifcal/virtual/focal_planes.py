@@ -17,6 +17,7 @@ import numpy as np
 
 from lifcal.arrays import Float32Array, FloatArray, IntArray
 from lifcal.camera.grid import Lattice, MicroLensGrid
+from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
 from lifcal.imaging.frames import Frame
 from lifcal.virtual import _kernels
@@ -56,14 +57,14 @@ class FocalPlanes:
     crossings : dict
         For each pair of types, the virtual depth at which they are equally sharp and its standard
         deviation.
-    notes : tuple of str
+    findings : tuple of Finding
     """
 
     grid: MicroLensGrid
     planes: FloatArray
     sigmas: FloatArray
     crossings: dict[tuple[int, int], tuple[float, float]]
-    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def estimate_focal_planes(
@@ -91,7 +92,7 @@ def estimate_focal_planes(
     EstimationError
         If there is one lens type only, too little texture, or depths far from all focal planes.
     """
-    notes: list[str] = []
+    findings: list[Finding] = []
     blind = replace(grid, focal_planes=None)
     engine = FocusEngine(blind, vignetting, bayer=bayer)
     images = _choose_images(frames, engine)
@@ -104,7 +105,13 @@ def estimate_focal_planes(
                 stage="focal planes",
             )
         blind = typed
-        notes.append(f"{typed.n_types} lens types were found by their sharpness")
+        findings.append(
+            Finding.of(
+                "lens-types-by-sharpness",
+                f"{typed.n_types} lens types were found by their sharpness",
+                types=typed.n_types,
+            )
+        )
     known = blind
     for _ in range(_ROUNDS):
         # Depths from the first round lack the types' shifts; the second has them.
@@ -112,7 +119,7 @@ def estimate_focal_planes(
         rhos, sigmas = _solve(crossings, blind)
         known = replace(blind, focal_planes=1.0 / rhos)
     sigmas = sigmas / rhos**2
-    if notes:
+    if blind.n_types != grid.n_types:
         known, order = _order_types(known)
         sigmas = sigmas[order]
     assert known.focal_planes is not None
@@ -121,7 +128,7 @@ def estimate_focal_planes(
         np.array(known.focal_planes),
         sigmas,
         {pair: (1.0 / rho, sigma / rho**2) for pair, (rho, sigma) in crossings.items()},
-        tuple(notes),
+        tuple(findings),
     )
 
 

@@ -1,0 +1,483 @@
+"""Findings: what a stage noticed about its input or its result, as data.
+
+A stage that sees something worth knowing makes a `Finding` with one of the codes of `KINDS` and
+hands it on with its result. Findings travel to summary.json, the terminal and the report. A program
+looks at their codes, severities and evidence; their text is for people only. docs/findings.md is
+made of `KINDS`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lifcal.errors import DataError
+
+
+class Severity(enum.StrEnum):
+    """How much a finding takes from the trust in a result."""
+
+    NOTE = "note"
+    """Good to know; the result can be used as it is."""
+    CAUTION = "caution"
+    """The result can be used with care."""
+    POOR = "poor"
+    """The result must not be trusted."""
+
+    @property
+    def rank(self) -> int:
+        """0 for a note, 2 for poor."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True)
+class FindingKind:
+    """What a code stands for.
+
+    Parameters
+    ----------
+    severities : tuple of Severity
+        Those that its findings can have; the first is the usual one.
+    meaning : str
+        What the stage saw, in one sentence.
+    remedy : str
+        What the user can do about it.
+    told_apart_by : str
+        Name of the evidence that differs where two findings of this code say two things. Empty:
+        two of them say the same.
+    """
+
+    severities: tuple[Severity, ...]
+    meaning: str
+    remedy: str
+    told_apart_by: str = ""
+
+
+_NOTE, _CAUTION, _POOR = (Severity.NOTE,), (Severity.CAUTION,), (Severity.POOR,)
+_CAUTION_OR_POOR = (Severity.CAUTION, Severity.POOR)
+
+KINDS: Mapping[str, FindingKind] = {
+    # frames
+    "frame-unusable": FindingKind(
+        _NOTE,
+        "A frame could not be used: it cannot be read, shows another grid, or has hardly any "
+        "depth.",
+        "Remove the frame, or give the options that belong to it (grid, white image, Bayer "
+        "pattern).",
+        "frame",
+    ),
+    "frames-unusable": FindingKind(
+        _CAUTION,
+        "Some frames of the recording could not be used.",
+        "Each has a finding `frame-unusable` that says why.",
+    ),
+    "frames-not-registered": FindingKind(
+        _CAUTION,
+        "Structure from motion found no pose for some frames.",
+        "Move more slowly between frames, and keep texture in view.",
+    ),
+    "bayer-missing": FindingKind(
+        _NOTE,
+        "Neighboring pixels of a raw frame differ as those of a color mosaic do.",
+        "Give the color pattern by --bayer.",
+    ),
+    # grid
+    "grid-refined": FindingKind(
+        _NOTE,
+        "A grid that was given as a start was moved to where the images show it.",
+        "Nothing, if the move is a few pixels.",
+    ),
+    "grid-moved": FindingKind(
+        _NOTE,
+        "The micro images lie beside the grid: the lens was moved or focused anew after the grid "
+        "was made. The grid follows the raws.",
+        "With `lifcal depth`, calibrate again: the principal point moved too.",
+    ),
+    "grid-misfit": FindingKind(
+        _CAUTION_OR_POOR,
+        "In parts of the image the micro images lie beside the grid, by more than moving and "
+        "stretching it can mend.",
+        "Give a white image of this camera (--white), or a grid that was fitted to one "
+        "(lifcal grid).",
+    ),
+    "grid-trend": FindingKind(
+        _NOTE,
+        "Micro-image centers deviate smoothly from the lattice and the bend that were fitted.",
+        "Give a white image if there is none.",
+    ),
+    "lenses-dead": FindingKind(
+        _NOTE,
+        "More than a fifth of the micro lenses are dark or lie beside the lattice.",
+        "Look at the picture that `lifcal grid` writes.",
+    ),
+    "image-saturated": FindingKind(
+        _NOTE,
+        "The image that the grid was fitted to is saturated, which changes the brightness inside "
+        "micro images.",
+        "Expose shorter.",
+    ),
+    "lens-types-misfit": FindingKind(
+        _NOTE,
+        "The number of lens types that was asked for does not fit the layout of the grid.",
+        "Leave --types out, or give the number of this camera.",
+    ),
+    "lens-types-by-sharpness": FindingKind(
+        _NOTE,
+        "The brightness does not tell the lens types apart; sharpness at different depths does.",
+        "Nothing.",
+    ),
+    "discs-missing": FindingKind(
+        _NOTE,
+        "The brightness inside micro images is not that of two overlapping apertures, so their "
+        "radii are not known.",
+        "Give a white image that is neither saturated nor dark.",
+    ),
+    "discs-from-frames": FindingKind(
+        _NOTE,
+        "The radii of the apertures come from scene frames, which know them less well than a white "
+        "image.",
+        "Give a white image.",
+    ),
+    "discs-uncertain": FindingKind(
+        _NOTE,
+        "The radii of the apertures are known to a few per cent only.",
+        "Give a white image with little noise.",
+    ),
+    "white-aperture": FindingKind(
+        _CAUTION,
+        "The white image was recorded with another aperture than the raws, or stored with another "
+        "gamma.",
+        "Record a white image as the raws were recorded.",
+    ),
+    "vignetting-from-frames": FindingKind(
+        _NOTE,
+        "There is no white image and no model of the brightness inside micro images: the mean over "
+        "the raws is used for flat-fielding.",
+        "Give a white image.",
+    ),
+    "focal-planes-missing": FindingKind(
+        _NOTE,
+        "The virtual depths at which the lens types are in focus could not be found, so the shift "
+        "of what is out of focus is not corrected.",
+        "Record more texture at several depths, or give a grid with focal planes.",
+    ),
+    # structure from motion
+    "backdrop-resting": FindingKind(
+        _NOTE,
+        "A part of the image rests while the scene moves, as a backdrop behind a turntable does. "
+        "It is left out.",
+        "Cover the backdrop, so that what turns fills the image.",
+    ),
+    "matches-strange": FindingKind(
+        _NOTE,
+        "Some matches between frames do not follow the motion of most. They are left out.",
+        "Record a scene in which nothing moves.",
+    ),
+    # scale
+    "one-marker": FindingKind(
+        _NOTE, "The scale rests on one marker.", "Add a second marker, which checks the first."
+    ),
+    "marker-missing": FindingKind(
+        _NOTE,
+        "A marker of the marker distances was found in no frame. Its distance is left out.",
+        "Check its number and dictionary, and keep it in view.",
+    ),
+    "distances-unused": FindingKind(
+        _NOTE,
+        "Known distances are to points that are not part of the adjustment. They are left out.",
+        "Pick points on textured, smooth surfaces.",
+    ),
+    "distances-left-out": FindingKind(
+        _NOTE,
+        "A few known distances contradict the others and are left out.",
+        "Measure them again.",
+    ),
+    "distances-disagree": FindingKind(
+        _POOR,
+        "The known distances disagree by more than their sigmas and bend the result.",
+        "Check the distances, their units and sigmas, and that marker sides are equal.",
+    ),
+    "scales-disagree": FindingKind(
+        _POOR,
+        "Distances and known camera positions say different scales.",
+        "Find out which of them is wrong.",
+    ),
+    "positions-unused": FindingKind(
+        _NOTE,
+        "Known camera positions are of frames that are not part of the adjustment.",
+        "Nothing, if enough positions are left.",
+    ),
+    "positions-left-out": FindingKind(
+        _NOTE,
+        "Known camera positions are far from where the images put the camera. They are left out.",
+        "Check timestamps, units and axes of the trajectory.",
+    ),
+    "position-far": FindingKind(
+        _NOTE,
+        "A known camera position is many of its sigmas from where the images put the camera.",
+        "Check its timestamp, or raise the sigma.",
+    ),
+    "no-scale": FindingKind(
+        _CAUTION,
+        "No scale was given: F, c, alpha and the distortion are known, but no length is metric.",
+        "Give markers, a distance, a trajectory, or a known f_L and B.",
+    ),
+    "known-optics-fit": FindingKind(
+        _NOTE, "The assumed f_L and B agree with the images.", "Nothing."
+    ),
+    "known-optics-misfit": FindingKind(
+        _POOR,
+        "The assumed f_L and B do not agree with the images.",
+        "Give those of this camera, or another scale.",
+    ),
+    "micro-lens-opening": FindingKind(
+        _POOR,
+        "B and the pitch of the micro lenses would make an f-number that no micro lens has.",
+        "Check the pixel size and the scale.",
+    ),
+    "focal-length-differs": FindingKind(
+        _CAUTION,
+        "f_L differs from the nominal focal length by more than 10 %.",
+        "Check --focal-length-mm and --pixel-size-um.",
+    ),
+    # what goes into an adjustment
+    "views-not-joined": FindingKind(
+        _NOTE, "Some views share too few points with the others.", "Add views between them."
+    ),
+    "views-left-out": FindingKind(
+        _NOTE,
+        "Some views fit none of the others and are left out.",
+        "Check their matches, and that they are of the same camera.",
+    ),
+    "points-left-out": FindingKind(
+        _NOTE, "Some points fit in no view and are left out.", "Nothing, if many points are left."
+    ),
+    "points-unplaced": FindingKind(
+        _NOTE,
+        "Some points are seen in too few micro images, or fit nowhere. They are left out.",
+        "Nothing, if many points are left.",
+    ),
+    "points-behind": FindingKind(
+        _NOTE,
+        "Some points lie behind a camera at the start and are left out.",
+        "Nothing, if many points are left.",
+    ),
+    "observations-stray": FindingKind(
+        _NOTE,
+        "Some observations lie outside the micro image that they are said to be in. They are left "
+        "out.",
+        "Check the centers in the observations.",
+    ),
+    # geometry
+    "turned-on-the-spot": FindingKind(
+        _POOR,
+        "The camera turned but hardly moved, so the images do not determine F.",
+        "Move the camera, by a tenth of the distance to the scene or more.",
+    ),
+    "one-depth": FindingKind(
+        _POOR,
+        "All points are at one depth, so alpha and beta are not told apart.",
+        "Show nearer and farther points, or move to and fro.",
+    ),
+    "not-rigid": FindingKind(
+        _POOR,
+        "No rigid scene fits the views, although points are at several depths.",
+        "Move the camera in a scene in which nothing moves, with one camera and one focus.",
+    ),
+    "flat-scene": FindingKind(
+        _CAUTION,
+        "All points lie in one plane; the calibration rests on the angles and distances of views.",
+        "Put objects in front of the plane, or look at it from more directions.",
+    ),
+    "two-minima": FindingKind(
+        _POOR,
+        "Two cameras with different F fit the images alike; the sigmas hold about one of them.",
+        "Record views from other directions and distances.",
+    ),
+    "several-cameras": FindingKind(
+        _POOR,
+        "Some views fit a camera of their own much better than the common one.",
+        "Leave out views that were taken with another focus or another camera.",
+    ),
+    # how the model fits
+    "not-converged": FindingKind(
+        _POOR, "The adjustment did not converge.", "Record more views and more texture."
+    ),
+    "not-settled": FindingKind(
+        _NOTE,
+        "Noise and outliers still changed when the adjustment stopped.",
+        "Nothing, if the residuals look like noise.",
+    ),
+    "many-rejected": FindingKind(
+        _CAUTION,
+        "Many observations do not fit and are rejected.",
+        "Check for motion in the scene, wrong matches, or a lens that was refocused.",
+    ),
+    "residuals-large": FindingKind(
+        _CAUTION,
+        "Residuals are larger than their noise, so not all of them are noise.",
+        "Look at the residuals in the report: by view, lens type, depth and place.",
+    ),
+    "residual-scale": FindingKind(
+        _CAUTION_OR_POOR,
+        "Micro images of a lens type at some depths are larger or smaller than the model says.",
+        "Give a white image, and a grid with the right focal planes.",
+    ),
+    "halves-disagree": FindingKind(
+        _CAUTION_OR_POOR,
+        "Two parts of the recording give different cameras, beyond their noise. The sigmas were "
+        "widened for it.",
+        "Check that focus and aperture were fixed; record more views.",
+    ),
+    "not-cross-validated": FindingKind(
+        _CAUTION,
+        "No two halves of the recording determine the camera on their own, so the sigmas know of "
+        "noise alone.",
+        "Record more views and points.",
+    ),
+    # what is known badly
+    "parameter-uncertain": FindingKind(
+        _CAUTION_OR_POOR,
+        "The standard deviation of f_L, b_L0, B or F is large.",
+        "Add views that are turned about the optical axis and from other distances.",
+        "parameter",
+    ),
+    "center-uncertain": FindingKind(
+        _CAUTION_OR_POOR,
+        "The standard deviation of the principal point is large.",
+        "Add views that are turned about the optical axis (portrait and landscape).",
+    ),
+    "correlated": FindingKind(
+        _CAUTION,
+        "Two parameters are strongly correlated, so the images hardly tell them apart.",
+        "Record more different views, or hold one of them by a prior.",
+        "parameters",
+    ),
+    # depth
+    "frames-kept": FindingKind(
+        _NOTE,
+        "The folder holds frames of a run before that are not among the raws of this run.",
+        "Choose another folder if they do not belong together.",
+    ),
+    "poses-surplus": FindingKind(
+        _NOTE,
+        "There are more poses than raws, although raws are numbered from 0.",
+        "Give the whole recording and choose by --frames.",
+    ),
+    "frames-without-pose": FindingKind(
+        _NOTE,
+        "Some frames have no pose and are not in the fused cloud.",
+        "Check --timestamps against the poses.",
+    ),
+    "depth-unit": FindingKind(
+        _NOTE,
+        "Depths are too large for the usual unit of 16-bit depth maps, so a coarser unit is used.",
+        "Read the unit from camera.yaml or intrinsics.json.",
+    ),
+}
+"""All codes that a finding can have."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a stage noticed.
+
+    Parameters
+    ----------
+    code : str
+        One of `KINDS`.
+    severity : Severity
+    text : str
+        One line for people, with the values of this case. No program reads it.
+    evidence : mapping
+        Numbers, names and lists that the finding rests on.
+    """
+
+    code: str
+    severity: Severity
+    text: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, code: str, text: str, *, severity: Severity | None = None, **evidence: Any
+    ) -> Finding:
+        """Make a finding; the usual severity of its code, unless another is given.
+
+        Raises
+        ------
+        KeyError
+            For a code that is not in `KINDS`.
+        ValueError
+            For a severity that findings of this code cannot have.
+        """
+        allowed = KINDS[code].severities
+        if severity is not None and severity not in allowed:
+            raise ValueError(f"a finding {code!r} cannot be {severity.value!r}")
+        return cls(code, severity or allowed[0], text, evidence)
+
+    @property
+    def about(self) -> tuple[str, Any]:
+        """What two findings have in common if one says the same as the other."""
+        kind = KINDS.get(self.code)
+        return self.code, self.evidence.get(kind.told_apart_by) if kind else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the finding for JSON."""
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "text": self.text,
+            "evidence": dict(self.evidence),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Finding:
+        """Read what `as_dict` returned.
+
+        Raises
+        ------
+        DataError
+            If it is not a finding.
+        """
+        try:
+            return cls(
+                str(content["code"]),
+                Severity(content["severity"]),
+                str(content["text"]),
+                dict(content.get("evidence", {})),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"not a finding: {error}") from None
+
+    def at_least(self, severity: Severity) -> Finding:
+        """Return the finding with this severity, or its own if that is higher."""
+        return replace(self, severity=max(self.severity, severity, key=lambda s: s.rank))
+
+
+def keep_gravest(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings, the gravest first; of several about one thing, the gravest of them.
+
+    Where two are equally grave the first stays, and the order is that in which they came.
+    """
+    chosen: dict[tuple[str, Any], Finding] = {}
+    several: list[Finding] = []
+    for finding in findings:
+        if finding.severity is Severity.NOTE:
+            several.append(finding)
+            continue
+        before = chosen.get(finding.about)
+        if before is None or finding.severity.rank > before.severity.rank:
+            chosen[finding.about] = finding
+    return sorted([*chosen.values(), *several], key=lambda finding: -finding.severity.rank)
+
+
+def format_kinds() -> str:
+    """Return the table of all codes in Markdown: docs/findings.md holds it."""
+    lines = ["| code | severity | what it means | what to do |", "| --- | --- | --- | --- |"]
+    for code, kind in sorted(KINDS.items()):
+        severity = " or ".join(severity.value for severity in kind.severities)
+        lines.append(f"| `{code}` | {severity} | {kind.meaning} | {kind.remedy} |")
+    return "\n".join(lines) + "\n"
