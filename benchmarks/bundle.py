@@ -28,11 +28,9 @@ from lifcal.arrays import FloatArray
 from lifcal.bundle import (
     Adjustment,
     AdjustOptions,
-    BundleState,
     FocusTerm,
     Layout,
     Loss,
-    Observations,
     Prior,
     Problem,
     SolverOptions,
@@ -46,6 +44,7 @@ from lifcal.bundle import (
 from lifcal.bundle.selection import restrict
 from lifcal.camera import TILT_PARAMETERS, BrownDistortion, PhysicalParameters, PlenopticCamera
 from lifcal.geometry import RigidTransform
+from lifcal.reconstruction import Observations, Reconstruction
 from lifcal.simulate import CAMERAS, build_camera
 
 JUDGED = ("f_L", "b_L0", "B", "c_x", "c_y", "alpha", "F")
@@ -652,7 +651,7 @@ def solve_file(path: str) -> None:
         camera = build_camera("r5-16mm").camera
         rng = np.random.default_rng(5)
         points = saved["world"] * (1.0 + 1e-3 * rng.normal(size=saved["world"].shape))
-        start = BundleState(
+        start = Reconstruction(
             camera.array, camera.distortion, saved["rotations"], saved["translations"], points
         )
     solve(
@@ -664,7 +663,7 @@ def solve_file(path: str) -> None:
 # Iterations
 
 
-def sfm_start(scene: Scene, rng: np.random.Generator) -> tuple[BundleState, float]:
+def sfm_start(scene: Scene, rng: np.random.Generator) -> tuple[Reconstruction, float]:
     """Return a start as structure from motion gives it, in closed form, and its unit in mm.
 
     Poses off by 1 mrad and 2 mm, points by 1 % of their distance, F by 0.5 %, c by 5 px, and all in

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lifcal.arrays import BoolArray, FloatArray
-from lifcal.bundle import BundleState, Distances, Observations
+from lifcal.bundle import Distances
 from lifcal.camera import PlenopticCamera
 from lifcal.geometry import RigidTransform
+from lifcal.reconstruction import Observations, Reconstruction
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +19,7 @@ class Scene:
 
     camera: PlenopticCamera
     observations: Observations
-    truth: BundleState
+    truth: Reconstruction
 
     def noisy(
         self, sigma_px: float, rng: np.random.Generator, outliers: float = 0.0
@@ -135,7 +136,7 @@ def make_scene(
         xy_raw,
         lens_types=camera.grid.lens_types[lenses],
     )
-    truth = BundleState.from_poses(
+    truth = Reconstruction.from_poses(
         array,
         camera.distortion,
         [poses[view] for view in observations.view_ids],

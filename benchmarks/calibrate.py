@@ -23,13 +23,14 @@ import numpy as np
 
 from benchmarks.figures import Figure
 from lifcal.arrays import FloatArray
-from lifcal.bundle import BundleState, FocusTerm, Layout, Problem, read_observations
+from lifcal.bundle import FocusTerm, Layout, Problem
 from lifcal.camera import PlenopticCamera, read_camera, read_grid
 from lifcal.evaluate import Evaluation, evaluate_calibration
 from lifcal.evaluate.trajectory import compare_trajectories
 from lifcal.export import read_calibration, read_seen_points
 from lifcal.geometry import read_tum
 from lifcal.imaging.files import read_image
+from lifcal.reconstruction import Reconstruction, read_observations
 from lifcal.simulate import Simulation, SimulationOptions, write_sequence
 
 FRAMES = 36
@@ -283,9 +284,9 @@ def measure_against_truth(out: Path, recording: Path, *, focus: bool) -> tuple[f
     poses = [trajectory.world_from_cam[view].inverse() for view in observations.view_ids]
     term = FocusTerm.from_grid(grid, "devignetted") if focus else None
     points = _rough_points(out, recording)
-    state = BundleState.from_poses(camera.array, camera.distortion, poses, points)
+    state = Reconstruction.from_poses(camera.array, camera.distortion, poses, points)
     if term is not None:
-        state = state.with_focus(term, 1.0)
+        state = state.with_focus(term.focal_planes, 1.0)
     layout = Layout(Problem(observations, camera.pixel_size_mm, state, focus=term))
     index = observations.point_indices
     good = np.ones(len(observations), np.bool_)
@@ -302,9 +303,9 @@ def measure_against_truth(out: Path, recording: Path, *, focus: bool) -> tuple[f
         np.add.at(right, index, np.einsum("n,nki,nk->ni", weight, rows, residuals))
         normal += 1e-9 * np.eye(3)
         points = points - np.linalg.solve(normal, right[:, :, None])[:, :, 0]
-        state = BundleState.from_poses(camera.array, camera.distortion, poses, points)
+        state = Reconstruction.from_poses(camera.array, camera.distortion, poses, points)
         if term is not None:
-            state = state.with_focus(term, 1.0)
+            state = state.with_focus(term.focal_planes, 1.0)
     residuals = layout.compute_residuals(state)
     rms = float(np.sqrt(np.mean(residuals[good] ** 2)))
     # seen minus measured: an outward error of the measurement is the negative of it

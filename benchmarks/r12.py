@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from lifcal.arrays import FloatArray, IntArray
-from lifcal.bundle import Distances, Observations
+from lifcal.bundle import Distances
 from lifcal.camera import CompoteIntrinsics, read_compote
 from lifcal.files import read_json
+from lifcal.reconstruction import Observations
 
 FOLDER = Path(__file__).parents[2] / "shared" / "data" / "R12-A"
 COLUMNS, ROWS, SPACING_MM = 9, 5, 10.0

@@ -20,6 +20,7 @@ ROOMS = [
     "simulate",
     "virtual",
     "sfm",
+    "reconstruction",
     "measure",
     "bundle",
     "metric",

@@ -29,7 +29,7 @@ def focus_term(camera, shape):
 
 def make_problem(scene, *, shape=None, strength=0.3, **options):
     term = focus_term(scene.camera, shape)
-    start = scene.truth.with_focus(term, strength)
+    start = scene.truth.with_focus(None if term is None else term.focal_planes, strength)
     return Problem(scene.observations, scene.camera.pixel_size_mm, start, focus=term, **options)
 
 

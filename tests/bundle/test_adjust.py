@@ -13,7 +13,6 @@ from lifcal.bundle import (
     Distances,
     FocusTerm,
     Layout,
-    Observations,
     Prior,
     Problem,
     adjust,
@@ -34,6 +33,7 @@ from lifcal.diagnostics import Severity
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.files import read_json
 from lifcal.geometry import RigidTransform, read_tum
+from lifcal.reconstruction import Observations
 from lifcal.simulate import build_camera
 from tests.bundle import cases
 from tests.bundle.cases import texts_of
@@ -225,7 +225,7 @@ def test_overlap_shape_recovers_its_strength(rng):
     scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
     term = cases.focus_term(scene.camera, "overlap")
     term = replace(term, plane_sigma=0.0)
-    truth = scene.truth.with_focus(term, 0.4)
+    truth = scene.truth.with_focus(term.focal_planes, 0.4)
     problem = Problem(scene.observations, scene.camera.pixel_size_mm, truth, focus=term)
     seen = scene.observations.points_raw_px + Layout(problem).compute_residuals(truth)
     noise = rng.normal(scale=0.05, size=seen.shape)
@@ -376,9 +376,9 @@ def geometry_scene(rng, points, poses):
         lens_types=camera.grid.lens_types[lenses],
     )
     from benchmarks.bundle_scenes import Scene
-    from lifcal.bundle import BundleState
+    from lifcal.reconstruction import Reconstruction
 
-    truth = BundleState.from_poses(
+    truth = Reconstruction.from_poses(
         camera.array, camera.distortion, poses, points[observations.point_ids]
     )
     return Scene(camera, observations, truth)

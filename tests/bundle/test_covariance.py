@@ -13,9 +13,9 @@ from lifcal.bundle.covariance import (
     hold_uncertain,
 )
 from lifcal.bundle.linear import Loss
-from lifcal.bundle.problem import BundleState
 from lifcal.camera import PHYSICAL_PARAMETERS, GridBend
 from lifcal.camera.bend import evaluate_terms
+from lifcal.reconstruction import Reconstruction
 from tests.bundle import cases
 
 NAMES = ("F", "c_x", "c_y", "alpha", "beta", "inverse_plane_0", "inverse_plane_1")
@@ -146,7 +146,7 @@ def solved(scene, observations):
         distances=cases.distances_of(scene, [[0, 1], [2, 3], [4, 5]]),
     )
     state = solve(problem, SolverOptions(noise=cases.NOISE_PX))[0]
-    assert isinstance(state, BundleState)
+    assert isinstance(state, Reconstruction)
     return problem, state
 
 

@@ -20,7 +20,7 @@ def scene(rng):
     scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
     term = devignetted(scene.camera)
     problem = replace(
-        cases.make_problem(scene), focus=term, start=scene.truth.with_focus(term, 1.0)
+        cases.make_problem(scene), focus=term, start=scene.truth.with_focus(term.focal_planes, 1.0)
     )
     moves = Layout(problem).compute_residuals(problem.start)
     assert np.abs(moves).max() > 0.05

@@ -8,12 +8,10 @@ import pytest
 from benchmarks.bundle import noise_free
 from lifcal.bundle import (
     AdjustOptions,
-    BundleState,
     CameraPositions,
     Distances,
     Layout,
     Loss,
-    Observations,
     Prior,
     Problem,
     SolverOptions,
@@ -25,6 +23,7 @@ from lifcal.bundle.scale import compute_spans
 from lifcal.camera import NoDistortion
 from lifcal.errors import ConfigError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
+from lifcal.reconstruction import Observations, Reconstruction
 from lifcal.threads import THREADS
 from tests.bundle import cases
 from tests.bundle.cases import texts_of
@@ -438,7 +437,7 @@ def test_points_behind_the_camera(scene):
 
 
 def test_start_of_another_size(scene):
-    start = BundleState(
+    start = Reconstruction(
         scene.truth.array,
         scene.truth.distortion,
         scene.truth.rotations[:2],

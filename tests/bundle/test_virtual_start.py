@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lifcal.bundle import BundleState, SolverOptions, VirtualTracks, adjust_virtual, solve
+from lifcal.bundle import SolverOptions, VirtualTracks, adjust_virtual, solve
 from lifcal.bundle.minima import (
     OtherMinimum,
     describe_other_minimum,
@@ -13,6 +13,7 @@ from lifcal.bundle.minima import (
 )
 from lifcal.camera import BrownDistortion, PinholeArray
 from lifcal.errors import EstimationError
+from lifcal.reconstruction import Reconstruction
 from tests.sfm.rigid_scenes import WIDTH, make_poses
 
 from . import cases
@@ -30,7 +31,7 @@ def make_tracks(rng, *, motion="turntable", focal_px=4400.0, k0=-1e-8, blind=0.2
     )
     poses = list(make_poses(motion, n_views, rng))
     array = PinholeArray(focal_px, MIDDLE, MIDDLE, 0.8, 3.2)
-    state = BundleState(
+    state = Reconstruction(
         array,
         BrownDistortion(k0=k0),
         np.array([rotation for rotation, _ in poses]),

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from lifcal.bundle import write_observations
 from lifcal.camera import read_camera, write_grid
+from lifcal.reconstruction import write_observations
 from tests.bundle import cases
 from tests.cli.process import assert_one_line_error, lifcal
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lifcal.bundle import Observations, write_observations
 from lifcal.bundle.files import write_points
 from lifcal.camera import BrownDistortion, PlenopticCamera, write_camera
 from lifcal.files import write_json
 from lifcal.geometry import RigidTransform, Trajectory, write_tum
 from lifcal.imaging.files import write_float_tiff
+from lifcal.reconstruction import Observations, write_observations
 from lifcal.simulate import build_camera
 
 NORMAL = np.array([0.2, 0.1, 1.0])

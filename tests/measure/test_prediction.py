@@ -7,13 +7,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from lifcal.camera import ArrayTilt
-from lifcal.measure import (
-    SceneGeometry,
-    compute_tangents,
-    find_micro_images,
-    predict,
-    slopes_of_planes,
-)
+from lifcal.measure import compute_tangents, find_micro_images, predict, slopes_of_planes
+from lifcal.reconstruction import Reconstruction
 from lifcal.simulate import build_camera
 
 N_VIEWS = 5
@@ -33,20 +28,20 @@ def geometry(camera, rng):
     depth = rng.uniform(450.0, 1200.0, 30)
     places = rng.uniform(0.2, 0.8, (30, 2)) * camera.image_size
     xy = (places - camera.principal_point_px) * (depth / camera.array.focal_px)[:, None]
-    return SceneGeometry(
+    return Reconstruction(
         camera.array,
         camera.distortion,
         rotations,
         rng.normal(scale=30.0, size=(N_VIEWS, 3)),
         np.column_stack([xy, depth]),
-        camera.tilt,
+        tilt=np.zeros(0) if camera.tilt is None else camera.tilt.as_vector(),
     )
 
 
 def random_pairs(geometry, camera, rng, n=300):
     """Random points, views and lenses, whether or not the lens sees the point."""
     return (
-        np.sort(rng.integers(0, len(geometry.points_world), n)),
+        np.sort(rng.integers(0, len(geometry.points_world_mm), n)),
         rng.integers(0, N_VIEWS, n),
         rng.integers(0, len(camera.grid), n),
     )
@@ -55,7 +50,7 @@ def random_pairs(geometry, camera, rng, n=300):
 def cam_points(geometry, points_world, views):
     return np.array(
         [
-            geometry.rotations[view] @ point + geometry.translations[view]
+            geometry.rotations[view] @ point + geometry.translations_mm[view]
             for point, view in zip(points_world, views, strict=True)
         ]
     )
@@ -63,10 +58,10 @@ def cam_points(geometry, points_world, views):
 
 def test_places_are_the_cameras(camera, geometry, rng):
     tracks, views, lenses = random_pairs(geometry, camera, rng)
-    points = np.arange(len(geometry.points_world))
+    points = np.arange(len(geometry.points_world_mm))
     tangents = compute_tangents(geometry, points, np.zeros_like(points))
     images = predict(geometry, camera.grid, tangents, tracks, views, lenses)
-    cam = cam_points(geometry, geometry.points_world[tracks], views)
+    cam = cam_points(geometry, geometry.points_world_mm[tracks], views)
     wanted = camera.project(cam, lenses)
     # lenses far from the point are beyond the distortion's reach, where none is asked
     near = np.linalg.norm(wanted - camera.grid.centers_raw_px[lenses], axis=1) < 300.0
@@ -81,11 +76,11 @@ def test_places_are_the_cameras(camera, geometry, rng):
 
 def test_jacobians_by_central_differences(camera, geometry, rng):
     """Of the surface X + T (s, t, slope . (s, t)), through the camera."""
-    points = np.arange(len(geometry.points_world))
+    points = np.arange(len(geometry.points_world_mm))
     references = rng.integers(0, N_VIEWS, len(points))
     tangents = compute_tangents(geometry, points, references)
     tracks, views = np.sort(rng.integers(0, 30, 200)), rng.integers(0, N_VIEWS, 200)
-    cam = cam_points(geometry, geometry.points_world[tracks], views)
+    cam = cam_points(geometry, geometry.points_world_mm[tracks], views)
     lenses = camera.grid.nearest(
         camera.distortion.distort(camera.virtual_from_cam(cam)[:, :2], camera.principal_point_px)
     )
@@ -97,7 +92,7 @@ def test_jacobians_by_central_differences(camera, geometry, rng):
         ends = [
             camera.project(
                 cam_points(
-                    geometry, geometry.points_world[tracks] + sign * step * direction, views
+                    geometry, geometry.points_world_mm[tracks] + sign * step * direction, views
                 ),
                 lenses,
             )
@@ -112,7 +107,7 @@ def test_jacobians_by_central_differences(camera, geometry, rng):
 
 def test_a_px_of_the_texture_is_a_px_of_the_reference(camera, geometry):
     """On a surface that faces it; only the distortion bends it. A slope moves along the ray."""
-    points = np.arange(len(geometry.points_world))
+    points = np.arange(len(geometry.points_world_mm))
     references = points % N_VIEWS
     tangents = compute_tangents(geometry, points, references)
     cam = geometry.cam_points(points, references)
@@ -127,7 +122,7 @@ def test_a_px_of_the_texture_is_a_px_of_the_reference(camera, geometry):
 
 
 def test_virtual_points(camera, geometry):
-    points = np.arange(len(geometry.points_world))
+    points = np.arange(len(geometry.points_world_mm))
     cam = geometry.cam_points(points, np.zeros_like(points))
     recorded, u = geometry.virtual_points(cam)
     wanted = camera.virtual_from_cam(cam)
@@ -158,12 +153,12 @@ def test_micro_images_that_see_a_point(camera, geometry):
 
 
 def test_no_micro_image_sees_what_is_behind(camera, geometry):
-    turned = SceneGeometry(
+    turned = Reconstruction(
         geometry.array,
         geometry.distortion,
         geometry.rotations,
-        geometry.translations - [0.0, 0.0, 5000.0],
-        geometry.points_world,
+        geometry.translations_mm - [0.0, 0.0, 5000.0],
+        geometry.points_world_mm,
     )
     owners, lenses = find_micro_images(turned, camera.grid, np.array([0]), np.array([0]), 5.0)
     assert len(owners) == len(lenses) == 0
@@ -171,7 +166,7 @@ def test_no_micro_image_sees_what_is_behind(camera, geometry):
 
 def test_slopes_of_planes(geometry, rng):
     """Small steps over a texture with these slopes stay in the plane."""
-    n = len(geometry.points_world)
+    n = len(geometry.points_world_mm)
     tangents = compute_tangents(geometry, np.arange(n), rng.integers(0, N_VIEWS, n))
     normals = rng.normal(size=(n, 3))
     normals[3] = np.nan

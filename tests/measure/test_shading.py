@@ -5,14 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lifcal.camera import ArrayTilt, compute_disc_overlap
-from lifcal.measure import (
-    MicroImages,
-    SceneGeometry,
-    compute_shading_shifts,
-    compute_tilt_shifts,
-    spread_windows,
-)
+from lifcal.camera import compute_disc_overlap
+from lifcal.measure import MicroImages, compute_shading_shifts, compute_tilt_shifts, spread_windows
+from lifcal.reconstruction import Reconstruction
 from lifcal.simulate import build_camera
 
 
@@ -23,7 +18,7 @@ def camera():
 
 def make_geometry(camera):
     none = np.zeros((0, 3))
-    return SceneGeometry(camera.array, camera.distortion, np.zeros((0, 3, 3)), none, none)
+    return Reconstruction(camera.array, camera.distortion, np.zeros((0, 3, 3)), none, none)
 
 
 def make_images(camera, rng, n=60):
@@ -100,7 +95,7 @@ def test_nothing_moves_in_focus_or_where_no_shading_is_seen(camera, rng):
 def test_discs_of_a_tilted_array(camera, rng):
     """Against the apertures of single lenses, with their own distances and one focal length."""
     p, grid = camera.parameters, camera.grid
-    tilted = replace(make_geometry(camera), tilt=ArrayTilt(3e-5, -2e-5))
+    tilted = replace(make_geometry(camera), tilt=np.array([3e-5, -2e-5]))
     images = make_images(camera, rng, 40)
     found = compute_tilt_shifts(images, tilted, grid)
     total = p.lens_to_array_mm + p.array_to_sensor_mm

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from lifcal.camera import NoDistortion, PinholeArray
-from lifcal.measure import SceneGeometry, Tracks, choose_tracks, find_views, sample_map
+from lifcal.measure import Tracks, choose_tracks, find_views, sample_map
+from lifcal.reconstruction import Reconstruction
 
 SIZE = (640, 480)
 SCALE = 0.5
@@ -21,7 +22,7 @@ def make_geometry(rng, n_points=200, n_views=3, depth_mm=800.0):
     lattice = rng.permutation(lattice.reshape(-1, 2))[:n_points]
     places = 30.0 + 15.5 * lattice + rng.uniform(-1.5, 1.5, (n_points, 2))
     xy = (places - 320.0 * np.array([1.0, 0.75])) * depth_mm / ARRAY.focal_px
-    return SceneGeometry(
+    return Reconstruction(
         ARRAY,
         NoDistortion(),
         np.broadcast_to(np.eye(3), (n_views, 3, 3)),
@@ -38,7 +39,7 @@ U = ARRAY.alpha + ARRAY.beta_mm / 800.0
 
 
 def in_all_views(geometry):
-    n_points, n_views = len(geometry.points_world), len(geometry.rotations)
+    n_points, n_views = len(geometry.points_world_mm), len(geometry.rotations)
     return np.repeat(np.arange(n_points), n_views), np.tile(np.arange(n_views), n_points)
 
 
@@ -118,9 +119,9 @@ def test_tracks_are_spread(rng):
     """A crowd in one corner does not push out the few elsewhere; the longest come first."""
     geometry = make_geometry(rng, n_points=400, n_views=4)
     crowd = 360  # the first ones; the few are last, so no order helps them
-    points = geometry.points_world.copy()
+    points = geometry.points_world_mm.copy()
     points[:crowd, :2] = (rng.uniform(70.0, 120.0, (crowd, 2)) - [320.0, 240.0]) * 0.8
-    geometry = replace(geometry, points_world=points)
+    geometry = replace(geometry, points_world_mm=points)
     indices, views = in_all_views(geometry)
     longest = np.arange(5, crowd, 36)
     keep = (views < 3) | np.isin(indices, longest)
@@ -136,12 +137,12 @@ def test_tracks_are_apart(rng):
     """Of those that share their pixels the longest is left, and none at what is measured anyway."""
     geometry = make_geometry(rng, n_points=100)
     reach = WINDOW_PX * U * 800.0 / ARRAY.focal_px
-    points = geometry.points_world.copy()
+    points = geometry.points_world_mm.copy()
     points[1] = points[0]  # one corner, found twice
     points[2] = points[0] + [0.9 * reach, 0.0, 0.0]
     points[3] = points[0] + [1.1 * reach, 0.0, 0.0]
     others = np.linalg.norm(points[4:] - points[0], axis=1) > 3.0 * reach
-    geometry = replace(geometry, points_world=points)
+    geometry = replace(geometry, points_world_mm=points)
     indices, views = in_all_views(geometry)
     keep = (views < 2) | (indices != 0)  # the first is the shortest
     keep &= (indices < 4) | np.isin(indices - 4, np.flatnonzero(others))
@@ -183,11 +184,11 @@ def test_views_that_see_a_point(rng):
 
 def test_points_outside_or_behind_are_seen_by_none(rng):
     geometry = make_geometry(rng, n_points=6, n_views=1)
-    points = geometry.points_world.copy()
+    points = geometry.points_world_mm.copy()
     points[0, 0] += 5000.0
     points[1, 1] -= 5000.0
     points[2] *= -1.0
-    geometry = replace(geometry, points_world=points)
+    geometry = replace(geometry, points_world_mm=points)
     tracks = Tracks(np.arange(6), np.zeros(6, np.int64))
     found, _ = find_views(geometry, tracks, lambda _: (flat_map(U), SCALE), SIZE, 10)
     np.testing.assert_array_equal(found, [3, 4, 5])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lifcal
-from lifcal.bundle import SolverOptions, read_observations, solve
+from lifcal.bundle import SolverOptions, solve
 from lifcal.camera import read_camera
 from lifcal.cli.app import app
 from lifcal.errors import ConfigError, DataError, InputError
@@ -32,6 +32,7 @@ from lifcal.pipeline.calibration import (
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.scale import PickedDistance, ScaleOptions
 from lifcal.pipeline.tracking import _read as read_cache
+from lifcal.reconstruction import read_observations
 from lifcal.simulate import Simulation, SimulationOptions
 from lifcal.simulate.sequence import write_sequence
 

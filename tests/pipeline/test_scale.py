@@ -11,7 +11,6 @@ from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.geometry import RigidTransform, Trajectory, write_tum
 from lifcal.imaging.files import write_png
 from lifcal.imaging.markers import Marker, draw_marker
-from lifcal.measure import SceneGeometry
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.scale import (
     PickedDistance,
@@ -23,8 +22,8 @@ from lifcal.pipeline.scale import (
     read_marker_distances,
     read_picked_distances,
     read_positions,
-    triangulate,
 )
+from lifcal.reconstruction import Reconstruction, triangulate
 
 ARRAY = PinholeArray(1000.0, 320.0, 240.0, 0.5, 2000.0)
 SCALE = 0.5
@@ -128,7 +127,7 @@ def geometry(rng):
     """Six views of what lies 800 mm ahead, from within 150 mm."""
     rotations = Rotation.from_rotvec(rng.normal(scale=0.08, size=(6, 3))).as_matrix()
     places = rng.uniform(-150.0, 150.0, (6, 3)) * [1.0, 1.0, 0.5]
-    return SceneGeometry(
+    return Reconstruction(
         ARRAY,
         BrownDistortion(k0=3e-8, p0=1e-7),
         rotations,
@@ -139,7 +138,7 @@ def geometry(rng):
 
 def see(geometry, points, views):
     """Where virtual images of views show one point each."""
-    where = replace(geometry, points_world=np.atleast_2d(points))
+    where = replace(geometry, points_world_mm=np.atleast_2d(points))
     cam = where.cam_points(np.arange(len(where.points_world)), np.asarray(views))
     return where.virtual_points(cam)[0]
 
@@ -287,10 +286,10 @@ def draw_plane(geometry, view, rng_seed=5):
     rng = np.random.default_rng(rng_seed)
     rows, cols = np.mgrid[:240, :320]
     raw = (np.stack([cols.ravel(), rows.ravel()], axis=1) + 0.5) / SCALE - 0.5
-    ideal = geometry.distortion.undistort(raw, geometry.principal)
-    rays = np.column_stack([(ideal - geometry.principal) / ARRAY.focal_px, np.ones(len(raw))])
+    ideal = geometry.distortion.undistort(raw, geometry.principal_px)
+    rays = np.column_stack([(ideal - geometry.principal_px) / ARRAY.focal_px, np.ones(len(raw))])
     rays = rays @ geometry.rotations[view]
-    eye = -geometry.rotations[view].T @ geometry.translations[view]
+    eye = -geometry.rotations[view].T @ geometry.translations_mm[view]
     xy = eye[:2] + rays[:, :2] * ((PLANE_MM - eye[2]) / rays[:, 2])[:, None]
     shown = np.zeros(len(xy))
     for _ in range(40):
@@ -302,7 +301,7 @@ def draw_plane(geometry, view, rng_seed=5):
 def test_picked_points(geometry):
     """The depth map is a little off: where the views agree is not."""
     ends = np.array([[-50.0, 10.0, PLANE_MM], [70.0, -20.0, PLANE_MM]])
-    where = replace(geometry, points_world=ends)
+    where = replace(geometry, points_world_mm=ends)
     cam = where.cam_points(np.arange(2), np.full(2, 3))
     xy, u = where.virtual_points(cam)
     pixels = (xy + 0.5) * SCALE - 0.5

@@ -10,15 +10,14 @@ from lifcal.bundle.cross_validation import (
 )
 from lifcal.bundle.focus import FocusTerm, focal_planes_from_paper
 from lifcal.bundle.linear import Layout, Loss
-from lifcal.bundle.observations import Observations, read_observations, write_observations
-from lifcal.bundle.problem import BundleState, Prior, Problem
+from lifcal.bundle.problem import Prior, Problem
 from lifcal.bundle.scale import CameraPositions, Distances, read_distances
 from lifcal.bundle.selection import grid_from_observations
 from lifcal.bundle.solver import Iteration, SolverOptions, SolverSummary, solve
 from lifcal.bundle.start import (
     Start,
     VirtualPoints,
-    fit_line,
+    fit_depth_line,
     fit_virtual_points,
     refit_depth,
     register_views,
@@ -38,7 +37,6 @@ __all__ = [
     "AdjustOptions",
     "AdjustSummary",
     "Adjustment",
-    "BundleState",
     "CameraPositions",
     "Covariance",
     "CrossValidation",
@@ -47,7 +45,6 @@ __all__ = [
     "Iteration",
     "Layout",
     "Loss",
-    "Observations",
     "OutlierCounts",
     "Prior",
     "Problem",
@@ -66,17 +63,15 @@ __all__ = [
     "compute_covariance",
     "cross_validate",
     "describe_weakness",
-    "fit_line",
+    "fit_depth_line",
     "fit_virtual_points",
     "focal_planes_from_paper",
     "grid_from_observations",
     "measure_residual_scale",
     "read_distances",
-    "read_observations",
     "refit_depth",
     "register_views",
     "solve",
     "start_from_observations",
     "start_from_sfm",
-    "write_observations",
 ]

@@ -32,8 +32,7 @@ from lifcal.bundle.degeneracy import (
 from lifcal.bundle.focus import FocusTerm
 from lifcal.bundle.linear import Layout, count_parameters
 from lifcal.bundle.minima import OtherMinimum, describe_other_minimum, find_other_minimum
-from lifcal.bundle.observations import Observations
-from lifcal.bundle.problem import LENGTHS, BundleState, Prior, Problem
+from lifcal.bundle.problem import LENGTHS, Prior, Problem
 from lifcal.bundle.scale import CameraPositions, Distances, compute_spans, find_ids
 from lifcal.bundle.selection import (
     check_inside,
@@ -59,6 +58,7 @@ from lifcal.camera.distortion import DISTORTION_MODELS
 from lifcal.diagnostics import Finding
 from lifcal.errors import ConfigError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
+from lifcal.reconstruction import Observations, Reconstruction
 
 _RAYLEIGH_MEDIAN = 1.1774
 _LEAST_NOISE = 1e-5
@@ -175,7 +175,7 @@ class Adjustment:
     camera : PlenopticCamera
     problem : Problem
         As it was solved last; its observations are those that were used or rejected.
-    state : BundleState
+    state : Reconstruction
         The solution.
     covariance : Covariance
     residuals_px : (n_obs, 2) float64
@@ -187,7 +187,7 @@ class Adjustment:
 
     camera: PlenopticCamera
     problem: Problem
-    state: BundleState
+    state: Reconstruction
     covariance: Covariance
     residuals_px: FloatArray
     summary: AdjustSummary
@@ -200,7 +200,7 @@ class Adjustment:
 
 
 class _Stage(NamedTuple):
-    state: BundleState
+    state: Reconstruction
     problem: Problem
     layout: Layout
     noise: float
@@ -209,7 +209,7 @@ class _Stage(NamedTuple):
 
 def adjust(
     observations: Observations,
-    start: Start | BundleState,
+    start: Start | Reconstruction,
     pixel_size_mm: float,
     grid: MicroLensGrid | tuple[int, int],
     options: AdjustOptions | None = None,
@@ -223,7 +223,7 @@ def adjust(
     Parameters
     ----------
     observations : Observations
-    start : Start or BundleState
+    start : Start or Reconstruction
         From `start_from_sfm`, `start_from_observations`, or one's own.
     pixel_size_mm : float
     grid : MicroLensGrid or (int, int)
@@ -395,7 +395,7 @@ def _covariance(
 
 def _make_problem(
     observations: Observations,
-    state: BundleState,
+    state: Reconstruction,
     pixel_size_mm: float,
     options: AdjustOptions,
     distances: Distances | None,
@@ -419,7 +419,9 @@ def _make_problem(
         strength = options.focus_strength
         if options.focus is not None:
             fixed["g"] = strength
-    state = state.with_focus(options.focus, strength)
+    state = state.with_focus(
+        None if options.focus is None else options.focus.focal_planes, strength
+    )
     if options.tilt == "none":
         state = replace(state, tilt=np.zeros(0))
     elif options.tilt == "auto" or len(state.tilt) == 0:
@@ -460,11 +462,11 @@ def _add_tilt_prior(
 
 
 def _scale_state(
-    state: BundleState,
+    state: Reconstruction,
     observations: Observations,
     distances: Distances | None,
     positions: CameraPositions | None,
-) -> BundleState:
+) -> Reconstruction:
     """Bring the start to the scale (and frame) of what is known."""
     if positions is not None:
         views = find_ids(positions.view_ids, observations.view_ids, "view")
@@ -500,7 +502,7 @@ def _scale_state(
     return state
 
 
-def _apply_fixed(problem: Problem, fixed: Mapping[str, float | None]) -> BundleState:
+def _apply_fixed(problem: Problem, fixed: Mapping[str, float | None]) -> Reconstruction:
     """Return the start with the held values in it."""
     state = problem.start
     values = {name: float(value) for name, value in fixed.items() if value is not None}
@@ -574,7 +576,7 @@ class _Run:
 
     def solve_once(
         self, name: str, problem: Problem, layout: Layout, noise: float, tolerance: float = 1e-8
-    ) -> BundleState:
+    ) -> Reconstruction:
         """Solve and record."""
         # Cauchy's loss lets go of what is matched wrongly; Huber's is pulled by it.
         rough = tolerance > _ROUGH and self.options.loss == "huber"
@@ -686,7 +688,7 @@ class _Run:
 
     def _compare_scales(
         self,
-        state: BundleState,
+        state: Reconstruction,
         observations: Observations,
         distances: Distances,
         positions: CameraPositions,
@@ -709,7 +711,7 @@ class _Run:
             )
 
     def agreeing_positions(
-        self, state: BundleState, observations: Observations, positions: CameraPositions
+        self, state: Reconstruction, observations: Observations, positions: CameraPositions
     ) -> CameraPositions:
         """Leave out known positions that are far from where the images put the camera.
 
@@ -891,7 +893,7 @@ def _keep_points(layout: Layout, active: BoolArray) -> BoolArray:
     return kept
 
 
-def _estimate_noise(layout: Layout, state: BundleState, loss: str) -> float:
+def _estimate_noise(layout: Layout, state: Reconstruction, loss: str) -> float:
     """Return the factor on the sigmas: from the rms without a robust loss, else from the median."""
     lengths = layout.whitened_lengths(layout.compute_residuals(state))[layout.active]
     equations = 2 * len(lengths)
@@ -984,7 +986,7 @@ def _predict_fall(run: _Run, stage: _Stage, freed: Problem) -> float:
     return 0.0 if step is None else step.predicted
 
 
-def _check_worth(covariance: Covariance, state: BundleState, reasons: list[Finding]) -> None:
+def _check_worth(covariance: Covariance, state: Reconstruction, reasons: list[Finding]) -> None:
     """Raise EstimationError if F or alpha is hardly determined at all."""
     sigmas = covariance.sigmas()
     relative = sigmas["F"] / state.array.focal_px

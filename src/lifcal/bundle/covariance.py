@@ -10,11 +10,12 @@ from scipy import linalg
 
 from lifcal.arrays import FloatArray, IntArray, read_only
 from lifcal.bundle.linear import Layout, Loss, ReducedSystem, ScaledCholesky, pose_jacobians
-from lifcal.bundle.problem import BundleState, Problem
+from lifcal.bundle.problem import Problem
 from lifcal.bundle.scale import Distances, compute_spans
 from lifcal.camera import PHYSICAL_PARAMETERS, GridBend
 from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
+from lifcal.reconstruction import Reconstruction
 
 _PAIRS_AT_ONCE = 1000
 _LITTLE_ERROR_PX = 0.001
@@ -81,7 +82,7 @@ class Covariance:
 
 def compute_covariance(
     layout: Layout,
-    state: BundleState,
+    state: Reconstruction,
     noise: float,
     *,
     inflation: float = 1.0,
@@ -95,7 +96,7 @@ def compute_covariance(
     Parameters
     ----------
     layout : Layout
-    state : BundleState
+    state : Reconstruction
         The solution.
     noise : float
         Factor on the observations' standard deviations.
@@ -201,7 +202,7 @@ def hold_uncertain(covariance: Covariance, held: tuple[str, ...], error: FloatAr
 
 
 def add_scale_error(
-    covariance: Covariance, state: BundleState, pixel_size_mm: float, relative: float
+    covariance: Covariance, state: Reconstruction, pixel_size_mm: float, relative: float
 ) -> Covariance:
     """Return the covariance if all known lengths may be wrong by one common factor.
 
@@ -213,7 +214,7 @@ def add_scale_error(
 
 def add_magnification_error(
     covariance: Covariance,
-    state: BundleState,
+    state: Reconstruction,
     pixel_size_mm: float,
     virtual_depths: FloatArray,
     relative: float,
@@ -227,7 +228,7 @@ def add_magnification_error(
     Parameters
     ----------
     covariance : Covariance
-    state : BundleState
+    state : Reconstruction
     pixel_size_mm : float
     virtual_depths : (n,) float64
         Of the observations.
@@ -241,7 +242,7 @@ def add_magnification_error(
 
 
 def _add_common(
-    covariance: Covariance, state: BundleState, pixel_size_mm: float, moves: dict[str, float]
+    covariance: Covariance, state: Reconstruction, pixel_size_mm: float, moves: dict[str, float]
 ) -> Covariance:
     """Add an error that moves parameters of the pinhole form together, by so much at one sigma."""
     move = np.zeros(len(covariance.names))
@@ -258,7 +259,7 @@ def _add_common(
 
 
 def _cluster_factors(
-    layout: Layout, state: BundleState, robust: Loss, whole: FloatArray, plain: Loss
+    layout: Layout, state: Reconstruction, robust: Loss, whole: FloatArray, plain: Loss
 ) -> FloatArray:
     """Return the factor on each sigma if observations are independent between points only.
 
@@ -271,7 +272,7 @@ def _cluster_factors(
     Parameters
     ----------
     layout : Layout
-    state : BundleState
+    state : Reconstruction
     robust : Loss
         Of the solution.
     whole : (size, size) float64
@@ -288,7 +289,7 @@ def _cluster_factors(
 
 
 def _leave_points_out(
-    layout: Layout, state: BundleState, loss: Loss, whole: FloatArray, scores: FloatArray
+    layout: Layout, state: Reconstruction, loss: Loss, whole: FloatArray, scores: FloatArray
 ) -> FloatArray:
     """Return how the unknowns move without each point, (n_points, size).
 
@@ -328,7 +329,7 @@ class _PairNormals:
     points: FloatArray
 
     @classmethod
-    def of(cls, layout: Layout, state: BundleState, loss: Loss) -> _PairNormals:
+    def of(cls, layout: Layout, state: Reconstruction, loss: Loss) -> _PairNormals:
         pair_points, pair_views, pair_obs = layout.pairs
         rows, _ = _whiten(layout, state, loss.noise)
         rows *= layout.active[:, None, None]
@@ -377,7 +378,7 @@ class _PairNormals:
 
 
 def _list_center_gradients(
-    layout: Layout, state: BundleState, loss: Loss, gradient: FloatArray, bend: GridBend
+    layout: Layout, state: Reconstruction, loss: Loss, gradient: FloatArray, bend: GridBend
 ) -> FloatArray:
     """Return how errors of the centers change the reduced gradient, (n_errors, size).
 
@@ -391,7 +392,7 @@ def _list_center_gradients(
     return np.array(rows).reshape(-1, layout.size)
 
 
-def _point_scores(layout: Layout, state: BundleState, loss: Loss) -> tuple[FloatArray, float]:
+def _point_scores(layout: Layout, state: Reconstruction, loss: Loss) -> tuple[FloatArray, float]:
     """Return what each point adds to the reduced gradient, and the mean square of the scores."""
     pair_points, pair_views, pair_obs = layout.pairs
     rows, residuals = _whiten(layout, state, loss.noise)
@@ -431,7 +432,7 @@ def _point_scores(layout: Layout, state: BundleState, loss: Loss) -> tuple[Float
     return out, square
 
 
-def _whiten(layout: Layout, state: BundleState, noise: float) -> tuple[FloatArray, FloatArray]:
+def _whiten(layout: Layout, state: Reconstruction, noise: float) -> tuple[FloatArray, FloatArray]:
     """Return the rows of the Jacobian and the residuals in units of their noise."""
     rows, residuals = layout.compute_rows(state), layout.compute_residuals(state)
     w = layout.whitening / noise
@@ -473,7 +474,7 @@ def _point_covariances(system: ReducedSystem, whole: FloatArray) -> FloatArray:
 
 
 def compare_lengths(
-    problem: Problem, state: BundleState, distances: Distances, noise: float
+    problem: Problem, state: Reconstruction, distances: Distances, noise: float
 ) -> tuple[FloatArray, FloatArray | None]:
     """Return distances as they are at the minimum, and what the images know of them.
 
@@ -481,7 +482,7 @@ def compare_lengths(
     ----------
     problem : Problem
         Without distances.
-    state : BundleState
+    state : Reconstruction
         Of any scale, near the minimum.
     distances : Distances
     noise : float
@@ -549,7 +550,7 @@ _HIGH_CORRELATION = 0.99
 
 
 def describe_weakness(
-    covariance: Covariance, state: BundleState, pixel_size_mm: float, *, metric: bool = True
+    covariance: Covariance, state: Reconstruction, pixel_size_mm: float, *, metric: bool = True
 ) -> list[Finding]:
     """Return what is known badly, and what would help."""
     sigmas = covariance.sigmas()

@@ -19,11 +19,11 @@ import numpy as np
 from lifcal.arrays import BoolArray, FloatArray, read_only
 from lifcal.bundle.covariance import compute_covariance
 from lifcal.bundle.linear import Layout
-from lifcal.bundle.observations import Observations
-from lifcal.bundle.problem import BundleState, Problem
+from lifcal.bundle.problem import Problem
 from lifcal.bundle.selection import restrict
 from lifcal.bundle.solver import SolverOptions, solve
 from lifcal.errors import EstimationError
+from lifcal.reconstruction import Observations, Reconstruction
 
 if TYPE_CHECKING:
     from lifcal.bundle.adjustment import Adjustment, AdjustOptions
@@ -219,7 +219,7 @@ def _list_splits(adjustment: Adjustment) -> Iterator[tuple[str, BoolArray]]:
 
 def _solve_half(
     adjustment: Adjustment, solver: SolverOptions, clusters: Mapping[str, float], part: BoolArray
-) -> tuple[BundleState, dict[str, float]] | None:
+) -> tuple[Reconstruction, dict[str, float]] | None:
     """Return state and sigmas of a half; None where it does not determine a camera."""
     whole = adjustment.problem
     keep = _prune(whole.observations, part & whole.active_mask)
@@ -257,7 +257,7 @@ def _prune(observations: Observations, keep: BoolArray) -> BoolArray | None:
     return np.asarray(keep & good[pair_of]) if enough else None
 
 
-def _restrict_problem(whole: Problem, observations: Observations, start: BundleState) -> Problem:
+def _restrict_problem(whole: Problem, observations: Observations, start: Reconstruction) -> Problem:
     """Return the problem of some of the observations, with what is known of their scale."""
     distances, positions = whole.distances, whole.positions
     if distances is not None:
@@ -286,7 +286,7 @@ def _compute_factors(splits: list[Split], names: tuple[str, ...]) -> dict[str, f
     return factors
 
 
-def _compare_rays(first: BundleState, second: BundleState, size: tuple[int, int]) -> float:
+def _compare_rays(first: Reconstruction, second: Reconstruction, size: tuple[int, int]) -> float:
     """Return `Split.reprojection_px` of two cameras."""
     columns, rows = np.meshgrid(*(np.linspace(0.0, length - 1.0, _RAYS) for length in size))
     places = np.column_stack([columns.ravel(), rows.ravel()])

@@ -6,11 +6,10 @@ import numpy as np
 
 from lifcal.arrays import FloatArray
 from lifcal.bundle.linear import Layout, count_parameters, pose_jacobians
-from lifcal.bundle.observations import Observations
-from lifcal.bundle.problem import BundleState
 from lifcal.bundle.start import fit_virtual_points
 from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
+from lifcal.reconstruction import Observations, Reconstruction
 
 _FLAT = 0.01
 _STANDING = 0.01
@@ -66,7 +65,7 @@ def check_count(layout: Layout) -> None:
         )
 
 
-def describe_geometry(state: BundleState, observations: Observations) -> list[Finding]:
+def describe_geometry(state: Reconstruction, observations: Observations) -> list[Finding]:
     """Return what about scene and motion is poor, each with what to do."""
     points, views, _ = observations.pairs
     depth = (
@@ -132,7 +131,7 @@ def _has_depths(observations: Observations) -> bool:
     return bool(high - low > _ONE_DEPTH * abs(low + high) / 2.0 + noise)
 
 
-def describe_misfit(layout: Layout, state: BundleState, noise: float) -> list[Finding]:
+def describe_misfit(layout: Layout, state: Reconstruction, noise: float) -> list[Finding]:
     """Return what residuals say against one camera and noise alone.
 
     Each view is asked which intrinsics it would have with its pose free and all points held. With
@@ -169,7 +168,7 @@ def describe_misfit(layout: Layout, state: BundleState, noise: float) -> list[Fi
 
 
 def _fit_each_view(
-    layout: Layout, state: BundleState, residuals: FloatArray, noise: float
+    layout: Layout, state: Reconstruction, residuals: FloatArray, noise: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return for each view by how much intrinsics of its own would lower its squares, and these.
 

@@ -17,8 +17,9 @@ from scipy.sparse.linalg import splu
 from lifcal.arrays import BoolArray, FloatArray, IntArray
 from lifcal.bundle import _kernels
 from lifcal.bundle.focus import NO_FOCUS
-from lifcal.bundle.problem import LENGTHS, BundleState, Problem
+from lifcal.bundle.problem import LENGTHS, Problem
 from lifcal.bundle.scale import compute_spans
+from lifcal.reconstruction import Reconstruction
 
 N_CHUNKS = 64
 """Into which sums over points are split. A constant, so that results do not depend on threads."""
@@ -165,7 +166,7 @@ class Layout:
         """Of the reduced system: the intrinsics."""
         return slice(self.n_poses + self.n_kept, self.size)
 
-    def undistort_centers(self, state: BundleState) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def undistort_centers(self, state: Reconstruction) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the undistorted centers and their derivatives by c and by the distortion."""
         from lifcal.camera._kernels import undistort_centers_with_jacobian
 
@@ -186,7 +187,7 @@ class Layout:
         )
         return out, by_c, by_k
 
-    def _head(self, state: BundleState) -> tuple[Any, ...]:
+    def _head(self, state: Reconstruction) -> tuple[Any, ...]:
         return (
             state.as_vector(),
             state.distortion.model_id,
@@ -198,7 +199,7 @@ class Layout:
             self.obs,
         )
 
-    def compute_residuals(self, state: BundleState) -> FloatArray:
+    def compute_residuals(self, state: Reconstruction) -> FloatArray:
         """Return seen minus measured, (n_obs, 2), px, of all observations, active or not."""
         centers, _, _ = self.undistort_centers(state)
         out = np.empty((len(self.obs[1]), 2))
@@ -213,14 +214,14 @@ class Layout:
             w[:, 2] * residuals_px[:, 1],
         )
 
-    def compute_rows(self, state: BundleState) -> FloatArray:
+    def compute_rows(self, state: Reconstruction) -> FloatArray:
         """Return each observation's derivative by X_C and the intrinsics, (n_obs, 2, 3 + n)."""
         centers, by_c, by_k = self.undistort_centers(state)
         rows = np.empty((len(self.obs[1]), 2, 3 + self.n_theta))
         _kernels.compute_rows(*self._head(state), centers, by_c, by_k, self.terms, rows)
         return rows
 
-    def compute_cost(self, state: BundleState, loss: Loss) -> float:
+    def compute_cost(self, state: Reconstruction, loss: Loss) -> float:
         """Return the cost along the value path; NaN where a point has no projection."""
         centers, _, _ = self.undistort_centers(state)
         costs = np.empty(N_CHUNKS)
@@ -237,7 +238,7 @@ class Layout:
         _, residuals = extra_rows(self, state)
         return 0.5 * float(costs.sum() + residuals @ residuals)
 
-    def linearize(self, state: BundleState, loss: Loss) -> Linearization:
+    def linearize(self, state: Reconstruction, loss: Loss) -> Linearization:
         """Return cost, gradient and normal matrices, which hold until the next call."""
         centers, by_c, by_k = self.undistort_centers(state)
         pair_normal = self.buffer("pair_normal", len(self.pairs[0]), 3, 4 + self.n_theta)
@@ -294,7 +295,7 @@ class Linearization:
     """The problem around a state."""
 
     layout: Layout
-    state: BundleState
+    state: Reconstruction
     cost: float
     pair_normal: FloatArray
     point_normal: FloatArray
@@ -650,7 +651,7 @@ class ReducedSystem:
 # Rows beside the observations: priors, distances, known positions.
 
 
-def extra_rows(layout: Layout, state: BundleState) -> tuple[sparse.csr_matrix, FloatArray]:
+def extra_rows(layout: Layout, state: Reconstruction) -> tuple[sparse.csr_matrix, FloatArray]:
     """Return whitened Jacobian (n, size; intrinsics in the array form) and residuals (n,)."""
     problem = layout.problem
     rows: list[IntArray] = []

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lifcal.bundle.linear import Layout
-from lifcal.bundle.problem import BundleState, Problem
+from lifcal.bundle.problem import Problem
 from lifcal.bundle.solver import SolverOptions, solve
 from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
+from lifcal.reconstruction import Reconstruction
 
 _WEAK = 0.003
 """Relative sigma of F from which on another minimum is looked for. Better recordings have one: the
@@ -35,21 +36,21 @@ class OtherMinimum:
 
     Parameters
     ----------
-    state : BundleState
+    state : Reconstruction
     excess : float
         By how much its cost is higher; negative if it is lower.
     comparable : bool
         Whether the observations exclude neither.
     """
 
-    state: BundleState
+    state: Reconstruction
     excess: float
     comparable: bool
 
 
 def find_other_minimum(
     problem: Problem,
-    state: BundleState,
+    state: Reconstruction,
     options: SolverOptions,
     sigma_focal_px: float,
     inflation: float,
@@ -59,7 +60,7 @@ def find_other_minimum(
     Parameters
     ----------
     problem : Problem
-    state : BundleState
+    state : Reconstruction
         Its solution.
     options : SolverOptions
         That it was solved with.
@@ -96,7 +97,7 @@ def find_other_minimum(
     return best
 
 
-def describe_other_minimum(state: BundleState, other: OtherMinimum) -> Finding:
+def describe_other_minimum(state: Reconstruction, other: OtherMinimum) -> Finding:
     """Return a finding about two minima that the observations do not tell apart."""
     first, second = state.array, other.state.array
     return Finding.of(

@@ -3,173 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
-from scipy.spatial.transform import Rotation
 
-from lifcal.arrays import BoolArray, FloatArray, IntArray, check_array, read_only
+from lifcal.arrays import BoolArray, FloatArray, IntArray, read_only
 from lifcal.bundle.focus import FocusTerm
-from lifcal.bundle.observations import Observations
 from lifcal.bundle.scale import CameraPositions, Distances, find_ids
 from lifcal.camera import (
     ARRAY_PARAMETERS,
     TILT_PARAMETERS,
-    ArrayTilt,
-    Distortion,
     PhysicalParameters,
-    PinholeArray,
 )
 from lifcal.errors import ConfigError, InputError
-from lifcal.geometry import RigidTransform
+from lifcal.reconstruction import Observations, Reconstruction
 
 FOCUS_STRENGTH = "g"
 LENGTHS = ("f_L", "b_L0", "B")
 """The physical parameters that the pinhole-array form does not have."""
 
 _ARRAY_LENGTHS = ("F", "alpha", "beta")
-
-
-@dataclass(frozen=True, eq=False)
-class BundleState:
-    """All unknowns.
-
-    Parameters
-    ----------
-    array : PinholeArray
-    distortion : Distortion
-    rotations : (n_views, 3, 3) float64
-    translations_mm : (n_views, 3) float64
-        Of `cam_from_world`.
-    points_world_mm : (n_points, 3) float64
-    focus : (0,) or (1 + n_types,) float64
-        g of the focus-vignetting term and 1 / u_T of each lens type; empty: the term is off.
-    tilt : (0,) or (2,) float64
-        t_x and t_y of the micro-lens array; empty: the array is taken as parallel to the sensor.
-    """
-
-    array: PinholeArray
-    distortion: Distortion
-    rotations: FloatArray
-    translations_mm: FloatArray
-    points_world_mm: FloatArray
-    focus: FloatArray = field(default_factory=lambda: np.zeros(0))
-    tilt: FloatArray = field(default_factory=lambda: np.zeros(0))
-
-    def __post_init__(self) -> None:
-        rotations = check_array(self.rotations, "rotations", (None, 3, 3), finite=True)
-        shifts = check_array(
-            self.translations_mm, "translations_mm", (len(rotations), 3), finite=True
-        )
-        points = check_array(self.points_world_mm, "points_world_mm", (None, 3), finite=True)
-        focus = check_array(self.focus, "focus", (None,), finite=True)
-        tilt = check_array(self.tilt, "tilt", (None,), finite=True)
-        if len(tilt) not in (0, 2):
-            raise InputError(f"tilt has {len(tilt)} numbers, needs none or two")
-        object.__setattr__(self, "focus", read_only(focus))
-        object.__setattr__(self, "tilt", read_only(tilt))
-        object.__setattr__(self, "rotations", read_only(rotations))
-        object.__setattr__(self, "translations_mm", read_only(shifts))
-        object.__setattr__(self, "points_world_mm", read_only(points))
-
-    @classmethod
-    def from_poses(
-        cls,
-        array: PinholeArray,
-        distortion: Distortion,
-        cam_from_world: Sequence[RigidTransform],
-        points_world_mm: npt.ArrayLike,
-    ) -> BundleState:
-        """Build from transforms."""
-        return cls(
-            array,
-            distortion,
-            np.array([pose.rotation for pose in cam_from_world]).reshape(-1, 3, 3),
-            np.array([pose.translation_mm for pose in cam_from_world]).reshape(-1, 3),
-            np.asarray(points_world_mm, np.float64),
-        )
-
-    @property
-    def cam_from_world(self) -> tuple[RigidTransform, ...]:
-        """The poses as transforms."""
-        return tuple(map(RigidTransform, self.rotations, self.translations_mm))
-
-    @property
-    def focus_strength(self) -> float:
-        """Strength of the focus-vignetting term; 0 where it is off."""
-        return float(self.focus[0]) if len(self.focus) else 0.0
-
-    @property
-    def focal_planes(self) -> FloatArray:
-        """u_T of each lens type; empty where the focus term is off."""
-        return np.asarray(1.0 / self.focus[1:])
-
-    @property
-    def array_tilt(self) -> ArrayTilt | None:
-        """The tilt as the camera holds it; None where the array is taken as parallel."""
-        return ArrayTilt(*self.tilt.tolist()) if len(self.tilt) else None
-
-    def with_focus(self, term: FocusTerm | None, strength: float = 0.0) -> BundleState:
-        """Return the state with the focus term on (at its focal planes) or off."""
-        if term is None:
-            return replace(self, focus=np.zeros(0))
-        return replace(self, focus=np.concatenate([[strength], 1.0 / term.focal_planes]))
-
-    def positions_world_mm(self) -> FloatArray:
-        """Return where the camera was, (n_views, 3)."""
-        return np.asarray(-np.einsum("vji,vj->vi", self.rotations, self.translations_mm))
-
-    def as_vector(self) -> FloatArray:
-        """Return the intrinsics: F, c_x, c_y, alpha, beta, distortion, tilt, focus term."""
-        return np.concatenate(
-            [self.array.as_vector(), self.distortion.parameters, self.tilt, self.focus]
-        )
-
-    def with_intrinsics(self, values: FloatArray) -> BundleState:
-        """Return the state with other intrinsics, in the order of `as_vector`."""
-        tilt = 5 + len(self.distortion.parameters)
-        focus = tilt + len(self.tilt)
-        return replace(
-            self,
-            array=PinholeArray.from_vector(values[:5]),
-            distortion=self.distortion.with_parameters(values[5:tilt]),
-            tilt=values[tilt:focus],
-            focus=values[focus:],
-        )
-
-    def step(self, intrinsics: FloatArray, poses: FloatArray, points: FloatArray) -> BundleState:
-        """Move on the manifold: poses as `RigidTransform.step` does, all else by addition."""
-        turns = Rotation.from_rotvec(poses[:, :3])
-        rotations = (turns * Rotation.from_matrix(self.rotations.copy())).as_matrix()
-        moved = replace(
-            self,
-            rotations=rotations,
-            translations_mm=turns.apply(self.translations_mm.copy()) + poses[:, 3:],
-            points_world_mm=self.points_world_mm + points,
-        )
-        return moved.with_intrinsics(self.as_vector() + intrinsics)
-
-    def scaled(self, factor: float) -> BundleState:
-        """Return the same images from a scene `factor` times as large."""
-        return replace(
-            self,
-            array=replace(self.array, beta_mm=self.array.beta_mm * factor),
-            translations_mm=self.translations_mm * factor,
-            points_world_mm=self.points_world_mm * factor,
-        )
-
-    def moved(self, new_from_old: RigidTransform) -> BundleState:
-        """Return the same scene in another world frame."""
-        old_from_new = new_from_old.inverse()
-        return replace(
-            self,
-            rotations=self.rotations @ old_from_new.rotation,
-            translations_mm=self.rotations @ old_from_new.translation_mm + self.translations_mm,
-            points_world_mm=new_from_old.apply(self.points_world_mm),
-        )
 
 
 @dataclass(frozen=True)
@@ -194,7 +49,7 @@ class Problem:
     ----------
     observations : Observations
     pixel_size_mm : float
-    start : BundleState
+    start : Reconstruction
         With one pose for each view and one point for each point of the observations.
     fixed : tuple of str
         Intrinsics that are held at their start values: F, c_x, c_y, alpha, beta, f_L, b_L0, B,
@@ -205,14 +60,14 @@ class Problem:
     distances : Distances or None
     positions : CameraPositions or None
     focus : FocusTerm or None
-        None: the term is off. Else the start must have a strength: `BundleState.with_focus`.
+        None: the term is off. Else the start must have a strength: `Reconstruction.with_focus`.
     active : (n_obs,) bool or None
         Observations to use; None: all.
     """
 
     observations: Observations
     pixel_size_mm: float
-    start: BundleState
+    start: Reconstruction
     fixed: tuple[str, ...] = ()
     priors: Mapping[str, Prior] = field(default_factory=dict)
     distances: Distances | None = None
@@ -234,7 +89,7 @@ class Problem:
         if len(self.start.focus) != expected:
             raise InputError(
                 f"the start has {len(self.start.focus)} focus parameters, the focus term "
-                f"{expected}: use BundleState.with_focus"
+                f"{expected}: use Reconstruction.with_focus"
             )
         known = (*self.names, *LENGTHS)
         for name in (*self.fixed, *self.priors):
@@ -351,7 +206,7 @@ class Problem:
             return read_only(np.ones(len(self.observations), np.bool_))
         return read_only(np.ascontiguousarray(self.active, np.bool_))
 
-    def step_jacobian(self, state: BundleState) -> FloatArray:
+    def step_jacobian(self, state: Reconstruction) -> FloatArray:
         """Return the derivative of the intrinsics by the `step_names`."""
         jacobian = np.eye(len(self.names))
         if self.uses_physical:
@@ -360,8 +215,8 @@ class Problem:
         return jacobian
 
     def step(
-        self, state: BundleState, intrinsics: FloatArray, poses: FloatArray, points: FloatArray
-    ) -> BundleState:
+        self, state: Reconstruction, intrinsics: FloatArray, poses: FloatArray, points: FloatArray
+    ) -> Reconstruction:
         """Move by a step whose intrinsics are those of `step_names`."""
         if not self.uses_physical:
             return state.step(intrinsics, poses, points)

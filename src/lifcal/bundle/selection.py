@@ -9,13 +9,13 @@ import numpy as np
 from lifcal.arrays import BoolArray
 from lifcal.bundle.degeneracy import list_ids
 from lifcal.bundle.linear import Layout
-from lifcal.bundle.observations import Observations
-from lifcal.bundle.problem import BundleState, Problem
+from lifcal.bundle.problem import Problem
 from lifcal.bundle.scale import CameraPositions, Distances, find_ids
 from lifcal.bundle.start import Start, refit_depth
 from lifcal.camera import MicroLensGrid
 from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError, InputError
+from lifcal.reconstruction import Observations, Reconstruction
 
 _REACH_RADII = 3.0
 """Of a micro image, from its center: farther off an observation is not in it."""
@@ -107,12 +107,12 @@ def _find_strays(observations: Observations, radius_px: float) -> BoolArray:
 
 def select(
     observations: Observations,
-    start: Start | BundleState,
+    start: Start | Reconstruction,
     grid: MicroLensGrid,
     findings: list[Finding],
-) -> tuple[Observations, BundleState]:
+) -> tuple[Observations, Reconstruction]:
     """Keep the views and points that have a place, in front of their cameras."""
-    if isinstance(start, BundleState):
+    if isinstance(start, Reconstruction):
         start = Start(
             start,
             np.ones(len(start.rotations), np.bool_),
@@ -186,8 +186,8 @@ def select(
 
 
 def restrict(
-    observations: Observations, state: BundleState, keep: BoolArray
-) -> tuple[Observations, BundleState]:
+    observations: Observations, state: Reconstruction, keep: BoolArray
+) -> tuple[Observations, Reconstruction]:
     """Leave observations out, and the views and points that are left with none."""
     if keep.all():
         return observations, state
@@ -202,7 +202,9 @@ def restrict(
     )
 
 
-def mend_depth(observations: Observations, state: BundleState, pixel_size_mm: float) -> BundleState:
+def mend_depth(
+    observations: Observations, state: Reconstruction, pixel_size_mm: float
+) -> Reconstruction:
     """Take alpha and beta from the observations if that fits better than those of the start."""
     state = state.with_focus(None)
     layout = Layout(Problem(observations, pixel_size_mm, state))

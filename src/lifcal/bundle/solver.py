@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lifcal.bundle.linear import LOSSES, Layout, Loss
-from lifcal.bundle.problem import BundleState, Problem
+from lifcal.bundle.problem import Problem
 from lifcal.errors import ConfigError, EstimationError, InputError
+from lifcal.reconstruction import Reconstruction
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def solve(
     *,
     layout: Layout | None = None,
     on_iteration: Callable[[Iteration], None] | None = None,
-) -> tuple[BundleState, SolverSummary]:
+) -> tuple[Reconstruction, SolverSummary]:
     """Minimise the problem's cost from its start.
 
     Parameters

@@ -16,11 +16,10 @@ import numpy.typing as npt
 
 from lifcal.arrays import BoolArray, FloatArray, IntArray, check_array, read_only
 from lifcal.bundle import _kernels
-from lifcal.bundle.observations import Observations
-from lifcal.bundle.problem import BundleState
 from lifcal.camera import Distortion, NoDistortion, PinholeArray
 from lifcal.errors import EstimationError, InputError
 from lifcal.geometry import RigidTransform
+from lifcal.reconstruction import Observations, Reconstruction
 
 _MIN_COMMON = 5
 """Points that a view must share with those already placed."""
@@ -66,13 +65,13 @@ class Start:
 
     Parameters
     ----------
-    state : BundleState
+    state : Reconstruction
         For all views and points; those that were not placed hold zeros.
     registered : (n_views,) bool
     placed : (n_points,) bool
     """
 
-    state: BundleState
+    state: Reconstruction
     registered: BoolArray
     placed: BoolArray
 
@@ -164,22 +163,8 @@ def start_from_sfm(
     depth = (
         np.einsum("pj,pj->p", rotations[views, 2], points[fitted.point_indices]) + shifts[views, 2]
     )
-    good = np.isfinite(u) & np.isfinite(sigma) & (sigma > 0.0) & (depth > 0.0)
-    if good.sum() < 3 or np.ptp(1.0 / depth[good]) == 0.0:
-        raise EstimationError(
-            f"only {int(good.sum())} points have a virtual depth and a positive depth: no line "
-            "through virtual depth against 1 / z. All points at one depth, or wrong poses?",
-            stage="start",
-        )
-    alpha, beta = fit_line(1.0 / depth[good], u[good], sigma[good])
-    if not beta > 0.0:
-        raise EstimationError(
-            f"virtual depth does not rise with 1 / z (slope {beta:.3g}): poses and observations do "
-            "not belong together, or all points are at one depth",
-            stage="start",
-            evidence={"alpha": alpha, "beta": beta},
-        )
-    state = BundleState(
+    alpha, beta = fit_depth_line(depth, u, sigma)
+    state = Reconstruction(
         PinholeArray(float(focal_px), float(cx), float(cy), alpha, beta),
         distortion,
         rotations,
@@ -190,7 +175,7 @@ def start_from_sfm(
     return Start(state, np.ones(len(rotations), np.bool_), ones)
 
 
-def refit_depth(observations: Observations, state: BundleState) -> BundleState:
+def refit_depth(observations: Observations, state: Reconstruction) -> Reconstruction:
     """Return the state with alpha and beta from the line through u against 1 / z.
 
     Poses and points stay, and so does the scale that they have. Rough physical parameters give an
@@ -211,6 +196,44 @@ def refit_depth(observations: Observations, state: BundleState) -> BundleState:
     except EstimationError:
         return state
     return replace(state, array=start.state.array)
+
+
+def fit_depth_line(
+    depth: FloatArray, u: FloatArray, sigma: FloatArray, fewest: int = 3
+) -> tuple[float, float]:
+    """Return alpha and beta of `u = alpha + beta / z`, robustly.
+
+    Parameters
+    ----------
+    depth : (n,) float64
+        z of points in their views, of any scale; those that are not positive are left out.
+    u, sigma : (n,) float64
+        Virtual depths and their standard deviations; NaN: not known.
+    fewest : int
+        Points that are needed.
+
+    Raises
+    ------
+    EstimationError
+        If there are fewer points, or the virtual depth does not rise with 1 / z.
+    """
+    good = np.isfinite(u) & np.isfinite(sigma) & (sigma > 0.0) & (depth > 0.0)
+    if good.sum() < fewest or np.ptp(1.0 / depth[good]) == 0.0:
+        raise EstimationError(
+            f"only {int(good.sum())} tracked points have a virtual depth (need {fewest}, at "
+            "several depths): no line through virtual depth against 1 / z. Show near and far "
+            "things with texture",
+            stage="start",
+        )
+    alpha, beta = fit_line(1.0 / depth[good], u[good], sigma[good])
+    if not beta > 0.0:
+        raise EstimationError(
+            f"virtual depth does not rise with 1 / z (slope {beta:.3g}): all points are at one "
+            "depth, or the poses are wrong. Show near and far things, and move sideways",
+            stage="start",
+            evidence={"alpha": alpha, "beta": beta},
+        )
+    return alpha, beta
 
 
 def fit_line(x: FloatArray, y: FloatArray, sigma: FloatArray) -> tuple[float, float]:
@@ -439,7 +462,7 @@ def _register(
             break
         left_out |= odd
     points, placed = _place_points(fitted, cam, rotations, shifts, registered, n_points)
-    state = BundleState(array, distortion, rotations, shifts, points)
+    state = Reconstruction(array, distortion, rotations, shifts, points)
     return Start(state, read_only(registered), read_only(placed)), middle
 
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from lifcal.arrays import BoolArray, FloatArray
 from lifcal.bundle.linear import Layout
-from lifcal.bundle.observations import Observations
-from lifcal.bundle.problem import BundleState
 from lifcal.diagnostics import Finding
+from lifcal.reconstruction import Observations, Reconstruction
 
 _RADIUS_BINS = 4
 _DEPTH_BINS = 4
@@ -157,14 +156,14 @@ def count_outliers(observations: Observations, used: BoolArray, radius_px: float
 
 
 def measure_residual_scale(
-    layout: Layout, state: BundleState, noise: float, edges_u: FloatArray | None = None
+    layout: Layout, state: Reconstruction, noise: float, edges_u: FloatArray | None = None
 ) -> list[ResidualScale]:
     """Return the magnification of the residuals by lens type and virtual depth.
 
     Parameters
     ----------
     layout : Layout
-    state : BundleState
+    state : Reconstruction
     noise : float
         Residuals beyond four times it are left out.
     edges_u : (n + 1,) float64, optional

@@ -19,11 +19,11 @@ import numpy as np
 from lifcal.arrays import BoolArray, FloatArray, IntArray
 from lifcal.bundle.covariance import compute_covariance
 from lifcal.bundle.linear import Layout
-from lifcal.bundle.observations import Observations
-from lifcal.bundle.problem import BundleState, Problem
+from lifcal.bundle.problem import Problem
 from lifcal.bundle.solver import SolverOptions, solve
 from lifcal.camera import BrownDistortion
 from lifcal.errors import EstimationError
+from lifcal.reconstruction import Observations, Reconstruction
 
 _NOISE_PX, _FACTOR_U = 1.0, 4.0
 """Noise of tracked places, raw px, and factor on the sigmas of depth maps, to begin with; see
@@ -82,7 +82,7 @@ class VirtualStart:
 
     Parameters
     ----------
-    state : BundleState
+    state : Reconstruction
         With all poses and points of the start that was given; those without places are as before.
     sigma_focal_px : float
         Standard deviation of F, from the residuals and with c held.
@@ -95,21 +95,21 @@ class VirtualStart:
         Factor on the given sigmas of virtual depths.
     """
 
-    state: BundleState
+    state: Reconstruction
     sigma_focal_px: float
     misfit: float
     noise_px: float
     noise_u: float
 
 
-def adjust_virtual(tracks: VirtualTracks, start: BundleState) -> VirtualStart:
+def adjust_virtual(tracks: VirtualTracks, start: Reconstruction) -> VirtualStart:
     """Adjust F, alpha, one radial term, poses and points to tracked places and virtual depths.
 
     Parameters
     ----------
     tracks : VirtualTracks
         Of focused images.
-    start : BundleState
+    start : Reconstruction
         Poses and points from structure from motion, alpha and beta from a line of u over 1 / z. Its
         principal point is held.
 
@@ -144,18 +144,18 @@ def adjust_virtual(tracks: VirtualTracks, start: BundleState) -> VirtualStart:
     return VirtualStart(state, covariance["F"], misfit, noise_px, noise_u)
 
 
-def _is_ahead(tracks: VirtualTracks, state: BundleState) -> BoolArray:
+def _is_ahead(tracks: VirtualTracks, state: Reconstruction) -> BoolArray:
     return np.asarray(_cam_points(tracks, state)[:, 2] > 0.0)
 
 
-def _cam_points(tracks: VirtualTracks, state: BundleState) -> FloatArray:
+def _cam_points(tracks: VirtualTracks, state: Reconstruction) -> FloatArray:
     views, points = tracks.view_indices, tracks.point_indices
     turned = np.einsum("pij,pj->pi", state.rotations[views], state.points_world_mm[points])
     return np.asarray(turned + state.translations_mm[views])
 
 
 def _make_problem(
-    tracks: VirtualTracks, state: BundleState, noise_px: float, noise_u: float
+    tracks: VirtualTracks, state: Reconstruction, noise_px: float, noise_u: float
 ) -> Problem:
     """Return the problem of micro images that say the same as the tracks."""
     known = tracks.known
@@ -187,7 +187,9 @@ def _make_problem(
     return Problem(observations, _ANY_PIXEL_MM, some, fixed=_HELD)
 
 
-def _merge(state: BundleState, solved: BundleState, observations: Observations) -> BundleState:
+def _merge(
+    state: Reconstruction, solved: Reconstruction, observations: Observations
+) -> Reconstruction:
     """Return all poses and points, with those that were adjusted in their places."""
     rotations, shifts = state.rotations.copy(), state.translations_mm.copy()
     points = state.points_world_mm.copy()
@@ -197,7 +199,7 @@ def _merge(state: BundleState, solved: BundleState, observations: Observations) 
     return replace(solved, rotations=rotations, translations_mm=shifts, points_world_mm=points)
 
 
-def _measure_noise(tracks: VirtualTracks, state: BundleState) -> tuple[float, float]:
+def _measure_noise(tracks: VirtualTracks, state: Reconstruction) -> tuple[float, float]:
     """Return the noise of places and the factor on the sigmas of u, from the residuals."""
     cam = _cam_points(tracks, state)
     array = state.array

@@ -75,10 +75,10 @@ def adjust(
         cross_validate,
         grid_from_observations,
         read_distances,
-        read_observations,
         start_from_observations,
     )
     from lifcal.bundle.files import summary_to_dict, write_adjustment
+    from lifcal.reconstruction import read_observations
 
     if not pixel_size_um > 0.0:
         raise InputError(f"--pixel-size-um is {pixel_size_um}, needs a positive number")

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from lifcal.arrays import FloatArray, IntArray, read_only
-from lifcal.bundle import Observations, read_observations
 from lifcal.camera import PlenopticCamera, read_camera
 from lifcal.errors import DataError
 from lifcal.files import read_bytes, read_json
 from lifcal.geometry import RigidTransform, read_tum
+from lifcal.reconstruction import Observations, read_observations
 
 _SAME_TIME_S = 2e-6
 """poses.txt has six decimals."""

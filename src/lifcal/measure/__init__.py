@@ -11,7 +11,6 @@ from lifcal.measure.measurement import (
 )
 from lifcal.measure.prediction import (
     MicroImages,
-    SceneGeometry,
     compute_tangents,
     find_micro_images,
     predict,
@@ -26,7 +25,6 @@ __all__ = [
     "Measured",
     "MicroImages",
     "Patches",
-    "SceneGeometry",
     "Tracks",
     "choose_tracks",
     "compute_shading_shifts",

@@ -7,60 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lifcal.arrays import BoolArray, FloatArray, IntArray
-from lifcal.camera import ArrayTilt, Distortion, MicroLensGrid, PinholeArray
-
-
-@dataclass(frozen=True, eq=False)
-class SceneGeometry:
-    """What is known of camera, poses and points when points are measured. Lengths of any scale.
-
-    Parameters
-    ----------
-    array : PinholeArray
-    distortion : Distortion
-    rotations : (n_views, 3, 3) float64
-    translations : (n_views, 3) float64
-        Of `cam_from_world`.
-    points_world : (n_points, 3) float64
-    tilt : ArrayTilt or None
-        Of the micro-lens array; None: parallel to the sensor.
-    """
-
-    array: PinholeArray
-    distortion: Distortion
-    rotations: FloatArray
-    translations: FloatArray
-    points_world: FloatArray
-    tilt: ArrayTilt | None = None
-
-    def cam_points(self, points: IntArray, views: IntArray) -> FloatArray:
-        """Return points in the frames of views, (n, 3)."""
-        return np.asarray(
-            np.einsum("nij,nj->ni", self.rotations[views], self.points_world[points])
-            + self.translations[views]
-        )
-
-    def virtual_points(self, points_cam: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return where the recorded virtual image shows points, (n, 2), and their u, (n,).
-
-        Behind a tilted array, u is what the lenses there show. NaN behind the camera.
-        """
-        z = np.where(points_cam[:, 2] > 0.0, points_cam[:, 2], np.nan)
-        principal = self.principal
-        ideal = principal + self.array.focal_px * points_cam[:, :2] / z[:, None]
-        u = self.array.alpha + self.array.beta_mm / z
-        return self.distortion.distort(ideal, principal), 1.0 + (u - 1.0) / (1.0 + self.tau(ideal))
-
-    def tau(self, points_und_px: FloatArray) -> FloatArray:
-        """Return the relative change of B_k / b_k at undistorted image points, (n,)."""
-        if self.tilt is None:
-            return np.zeros(len(points_und_px))
-        return self.tilt.at(points_und_px, self.principal)
-
-    @property
-    def principal(self) -> FloatArray:
-        """c, (2,)."""
-        return np.array([self.array.principal_x_px, self.array.principal_y_px])
+from lifcal.camera import MicroLensGrid
+from lifcal.reconstruction import Reconstruction
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +56,7 @@ class MicroImages:
         )
 
 
-def compute_tangents(geometry: SceneGeometry, points: IntArray, views: IntArray) -> FloatArray:
+def compute_tangents(geometry: Reconstruction, points: IntArray, views: IntArray) -> FloatArray:
     """Return how texture and surface move in the world, (n, 3, 3).
 
     The first two columns are one px of the texture along x and y if the surface faced the reference
@@ -116,7 +64,7 @@ def compute_tangents(geometry: SceneGeometry, points: IntArray, views: IntArray)
 
     Parameters
     ----------
-    geometry : SceneGeometry
+    geometry : Reconstruction
     points, views : (n,) int64
         Points and their reference views.
     """
@@ -146,7 +94,7 @@ def slopes_of_planes(tangents_world: FloatArray, normals_world: FloatArray) -> F
 
 
 def find_micro_images(
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     grid: MicroLensGrid,
     tracks: IntArray,
     views: IntArray,
@@ -162,7 +110,7 @@ def find_micro_images(
 
 
 def predict(
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     grid: MicroLensGrid,
     tangents_world: FloatArray,
     tracks: IntArray,
@@ -173,13 +121,13 @@ def predict(
 
     Parameters
     ----------
-    geometry : SceneGeometry
+    geometry : Reconstruction
     grid : MicroLensGrid
     tangents_world : (n_tracks, 3, 3) float64
         From `compute_tangents`.
     tracks, views, lenses : (n,) int64
     """
-    array, distortion, principal = geometry.array, geometry.distortion, geometry.principal
+    array, distortion, principal = geometry.array, geometry.distortion, geometry.principal_px
     recorded = grid.centers_raw_px[lenses]
     center = distortion.undistort(recorded, principal)
     cam = geometry.cam_points(tracks, views)

@@ -13,7 +13,8 @@ import numpy as np
 
 from lifcal.arrays import FloatArray
 from lifcal.camera import MicroLensGrid, compute_disc_overlap, focal_rho_behind_tilt
-from lifcal.measure.prediction import MicroImages, SceneGeometry
+from lifcal.measure.prediction import MicroImages
+from lifcal.reconstruction import Reconstruction
 
 _SLOPE_STEP_PX = 1.0
 """A part of a window: the slope of a shift is taken over twice this."""
@@ -21,7 +22,7 @@ _SLOPE_STEP_PX = 1.0
 
 def compute_shading_shifts(
     images: MicroImages,
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     grid: MicroLensGrid,
     array_to_sensor_px: float | None = None,
 ) -> FloatArray:
@@ -32,7 +33,7 @@ def compute_shading_shifts(
     Parameters
     ----------
     images : MicroImages
-    geometry : SceneGeometry
+    geometry : Reconstruction
     grid : MicroLensGrid
     array_to_sensor_px : float or None
         B in px. None: that which the shading tells, to some 10 %.
@@ -55,7 +56,7 @@ def compute_shading_shifts(
     distance = array_to_sensor_px or 4.0 / (discs.shading_px2 * total)
     kinds = grid.lens_types[images.lenses]
     centers = grid.centers_raw_px[images.lenses]
-    off = images.places_px - centers + distance / total * (centers - geometry.principal)
+    off = images.places_px - centers + distance / total * (centers - geometry.principal_px)
     square = (off**2).sum(axis=1) / distance**2
     # The discs show the aperture smaller, by the factor `seen`.
     seen = total / (total - distance) / planes[kinds]
@@ -70,7 +71,7 @@ def compute_shading_shifts(
 
 def spread_windows(
     images: MicroImages,
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     grid: MicroLensGrid,
     array_to_sensor_px: float | None = None,
 ) -> MicroImages:
@@ -84,7 +85,7 @@ def spread_windows(
     Parameters
     ----------
     images : MicroImages
-    geometry : SceneGeometry
+    geometry : Reconstruction
     grid : MicroLensGrid
     array_to_sensor_px : float or None
         As for `compute_shading_shifts`.
@@ -107,7 +108,7 @@ def spread_windows(
 
 
 def compute_tilt_shifts(
-    images: MicroImages, geometry: SceneGeometry, grid: MicroLensGrid
+    images: MicroImages, geometry: Reconstruction, grid: MicroLensGrid
 ) -> FloatArray:
     """Return how far a tilted array moves blurred points by its apertures, (n, 2) px.
 
@@ -119,11 +120,11 @@ def compute_tilt_shifts(
     """
     shifts = np.zeros((len(images), 2))
     discs, planes = grid.discs, grid.focal_planes
-    if discs is None or planes is None or geometry.tilt is None:
+    if discs is None or planes is None or geometry.array_tilt is None:
         return shifts
     kinds = grid.lens_types[images.lenses]
     recorded = grid.centers_raw_px[images.lenses]
-    tau = geometry.tau(geometry.distortion.undistort(recorded, geometry.principal))
+    tau = geometry.tau(geometry.distortion.undistort(recorded, geometry.principal_px))
     inverse = focal_rho_behind_tilt(1.0 / planes[kinds], tau)
     micro = np.array(discs.micro_px)[kinds]
     off = images.places_px - recorded

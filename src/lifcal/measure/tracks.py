@@ -9,7 +9,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray, read_only
-from lifcal.measure.prediction import SceneGeometry
+from lifcal.reconstruction import Reconstruction
 
 _CELLS = 10
 """Along each side of the image, for spreading tracks."""
@@ -45,7 +45,7 @@ class Tracks:
 
 
 def choose_tracks(
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     point_indices: IntArray,
     view_indices: IntArray,
     depth_map: DepthMap,
@@ -61,7 +61,7 @@ def choose_tracks(
 
     Parameters
     ----------
-    geometry : SceneGeometry
+    geometry : Reconstruction
     point_indices, view_indices : (n_tracked,) int64
         Which point is tracked in which view, sorted by point.
     depth_map : callable
@@ -86,7 +86,7 @@ def choose_tracks(
         smooth[here] = _is_smooth(u_map, scale, xy[here], u[here], window_px)
     good = np.flatnonzero(smooth & (lengths >= 2))
     good = good[np.argsort(-lengths[good], kind="stable")]
-    places = geometry.points_world[points[good]]
+    places = geometry.points_world_mm[points[good]]
     reach = window_px * np.abs(u[good]) * cam[good, 2] / geometry.array.focal_px
     good = np.sort(good[_is_apart(places, reach, besides)])
     chosen = good[_spread(xy[good], u[good], lengths[good], image_size, count)]
@@ -95,7 +95,7 @@ def choose_tracks(
 
 
 def find_views(
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     tracks: Tracks,
     depth_map: DepthMap,
     image_size: tuple[int, int],
@@ -139,7 +139,7 @@ def sample_map(u_map: Float32Array, scale: float, points_px: FloatArray) -> Floa
 
 
 def _middle_views(
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     points: IntArray,
     first: IntArray,
     lengths: IntArray,

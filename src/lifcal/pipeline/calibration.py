@@ -19,15 +19,12 @@ from lifcal.arrays import BoolArray, FloatArray, IntArray
 from lifcal.bundle import (
     Adjustment,
     AdjustOptions,
-    BundleState,
     CameraPositions,
     Distances,
     FocusTerm,
-    Observations,
     Prior,
     adjust,
     cross_validate,
-    write_observations,
 )
 from lifcal.bundle.files import write_adjustment
 from lifcal.camera import MicroLensGrid, PlenopticCamera, read_camera
@@ -41,7 +38,6 @@ from lifcal.measure import (
     MeasureStatus,
     MicroImages,
     Patches,
-    SceneGeometry,
     Tracks,
     choose_tracks,
     compute_shading_shifts,
@@ -73,6 +69,7 @@ from lifcal.pipeline.scale import (
 )
 from lifcal.pipeline.starting import DepthMaps, start_geometry
 from lifcal.pipeline.tracking import read_gray, track_frames
+from lifcal.reconstruction import Observations, Reconstruction, write_observations
 from lifcal.report import FrameEntry, build_statistics, write_report
 from lifcal.sfm import SfmModel, SfmOptions
 from lifcal.virtual import DepthOptions
@@ -336,7 +333,7 @@ class _Bench:
     options: CalibrateOptions
     frame_indices: IntArray
     """Of each view."""
-    geometry: SceneGeometry
+    geometry: Reconstruction
     tracks: Tracks
     images: MicroImages
     grid: MicroLensGrid
@@ -388,22 +385,23 @@ class _Bench:
             )
             if len(tracks) < 20:
                 raise EstimationError(
-                    f"only {len(tracks)} of {len(geometry.points_world)} scene points lie apart, "
-                    "on smooth surfaces, with a known virtual depth (need 20): more texture, or "
-                    "nearer things, would help",
+                    f"only {len(tracks)} of {len(geometry.points_world_mm)} scene points lie "
+                    "apart, on smooth surfaces, with a known virtual depth (need 20): more "
+                    "texture, or nearer things, would help",
                     stage="measure",
                 )
-            geometry = replace(geometry, points_world=geometry.points_world[tracks.points])
+            geometry = replace(geometry, points_world_mm=geometry.points_world_mm[tracks.points])
             tracks = replace(tracks, points=np.arange(len(tracks)))
         distances = None
         if extra is not None:
             findings += extra.findings
             distances = extra.distances(len(tracks))
             geometry = replace(
-                geometry, points_world=np.concatenate([geometry.points_world, extra.points_world])
+                geometry,
+                points_world_mm=np.concatenate([geometry.points_world_mm, extra.points_world]),
             )
             tracks = Tracks(
-                np.arange(len(geometry.points_world)),
+                np.arange(len(geometry.points_world_mm)),
                 np.concatenate([tracks.references, extra.references]),
             )
         positions = None
@@ -527,9 +525,9 @@ class _Bench:
     def _optics(self) -> LensOptics:
         """Return the tables of the micro lenses, each with its own focal plane behind a tilt."""
         geometry = self.geometry
-        if geometry.tilt is None:
+        if geometry.array_tilt is None:
             return self.optics
-        centers = geometry.distortion.undistort(self.grid.centers_raw_px, geometry.principal)
+        centers = geometry.distortion.undistort(self.grid.centers_raw_px, geometry.principal_px)
         return self.optics.behind_tilt(self.grid, geometry.tau(centers))
 
     def _check_scale(self, measured_tracks: IntArray) -> None:
@@ -551,12 +549,12 @@ class _Bench:
     def _adjust(self, observations: Observations) -> Adjustment:
         geometry, options = self.geometry, self.options
         views = np.searchsorted(self.frame_indices, observations.view_ids)
-        state = BundleState(
-            geometry.array,
-            geometry.distortion,
-            geometry.rotations[views],
-            geometry.translations[views],
-            geometry.points_world[observations.point_ids],
+        state = replace(
+            geometry,
+            rotations=geometry.rotations[views],
+            translations_mm=geometry.translations_mm[views],
+            points_world_mm=geometry.points_world_mm[observations.point_ids],
+            tilt=np.zeros(0),  # adjusted anew each time, and left out again if it does not pay
         )
         return adjust(
             observations,
@@ -599,13 +597,19 @@ class _Bench:
         seen = np.zeros(len(self.frame_indices), np.bool_)
         seen[views] = True
         rotations = self.geometry.rotations.copy()
-        translations = self.geometry.translations.copy()
-        points = self.geometry.points_world.copy()
+        translations = self.geometry.translations_mm.copy()
+        points = self.geometry.points_world_mm.copy()
         rotations[views] = state.rotations
         translations[views] = state.translations_mm
         points[observations.point_ids] = state.points_world_mm
-        self.geometry = SceneGeometry(
-            state.array, state.distortion, rotations, translations, points, state.array_tilt
+        self.geometry = replace(
+            self.geometry,
+            array=state.array,
+            distortion=state.distortion,
+            rotations=rotations,
+            translations_mm=translations,
+            points_world_mm=points,
+            tilt=state.tilt,
         )
         self._keep(kept[self.images.tracks] & seen[self.images.views])
         tangents = compute_tangents(self.geometry, self.tracks.points, self.tracks.references)
@@ -641,7 +645,7 @@ class _Bench:
 def _scale_points(
     run: FocusRun,
     options: CalibrateOptions,
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     names: list[str],
     depth_map: DepthMaps,
     listener: Listener,
@@ -674,7 +678,7 @@ def _scale_points(
 
 
 def _choose_images(
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     tracks: Tracks,
     pairs: tuple[IntArray, IntArray],
     grid: MicroLensGrid,
@@ -700,7 +704,7 @@ def _choose_images(
 
 
 def _anchor(
-    geometry: SceneGeometry, images: MicroImages, points: ScalePoints, first: int
+    geometry: Reconstruction, images: MicroImages, points: ScalePoints, first: int
 ) -> tuple[BoolArray, FloatArray]:
     """Return which micro images show a point where it was found, and where they show it."""
     place = {

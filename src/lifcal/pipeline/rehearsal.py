@@ -5,22 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import numpy as np
 
-from lifcal.bundle import AdjustOptions, BundleState, FocusTerm, Observations, adjust
+from lifcal.bundle import AdjustOptions, FocusTerm, adjust
 from lifcal.camera import BrownDistortion, PinholeArray
 from lifcal.errors import LifcalError
 from lifcal.geometry import RigidTransform
 from lifcal.measure import (
     MeasureOptions,
-    SceneGeometry,
     compute_tangents,
     cut_patches,
     find_micro_images,
     measure,
     predict,
 )
+from lifcal.reconstruction import Observations, Reconstruction
 from lifcal.virtual import FocusEngine
 
 _VIEWS, _POINTS = 5, 40
@@ -80,13 +81,7 @@ def rehearse(engine: FocusEngine, stop: threading.Event | None = None) -> None:
     )
     adjust(
         observations,
-        BundleState(
-            geometry.array,
-            geometry.distortion,
-            geometry.rotations,
-            geometry.translations,
-            geometry.points_world[observations.point_ids],
-        ),
+        replace(geometry, points_world_mm=geometry.points_world_mm[observations.point_ids]),
         0.005,
         grid,
         AdjustOptions(
@@ -103,7 +98,7 @@ def rehearse(engine: FocusEngine, stop: threading.Event | None = None) -> None:
 
 def _make_geometry(
     image_size: tuple[int, int], depth_range: tuple[float, float], rng: np.random.Generator
-) -> SceneGeometry:
+) -> Reconstruction:
     width, height = image_size
     near, far = _DEPTH_MM
     depth = 1.0 / np.linspace(1.0 / far, 1.0 / near, _POINTS)
@@ -117,7 +112,7 @@ def _make_geometry(
         RigidTransform.from_rotation_vector(0.05 * rng.normal(size=3), 30.0 * rng.normal(size=3))
         for _ in range(_VIEWS)
     ]
-    return SceneGeometry(
+    return Reconstruction(
         array,
         BrownDistortion(),
         np.array([pose.rotation for pose in poses]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +24,9 @@ from lifcal.imaging.markers import (
     detect_markers,
     guess_dictionary,
 )
-from lifcal.measure.prediction import SceneGeometry
 from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.tracking import read_gray
+from lifcal.reconstruction import Reconstruction, triangulate
 from lifcal.virtual.engine import spread_choice
 
 KNOWN = ("f_L", "B")
@@ -276,7 +276,7 @@ def find_markers(
 
 
 def place_markers(
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     seen: Mapping[int, Sequence[Marker]],
     scale: float,
     options: ScaleOptions,
@@ -288,7 +288,7 @@ def place_markers(
 
     Parameters
     ----------
-    geometry : SceneGeometry
+    geometry : Reconstruction
     seen : mapping of int to sequence of Marker
         Markers in the focused images of views.
     scale : float
@@ -382,7 +382,7 @@ def place_markers(
 
 
 def _triangulate_marker(
-    geometry: SceneGeometry, sightings: Mapping[int, FloatArray]
+    geometry: Reconstruction, sightings: Mapping[int, FloatArray]
 ) -> tuple[FloatArray, IntArray] | None:
     views = np.array(sorted(sightings), np.int64)
     corners = np.empty((4, 3))
@@ -394,39 +394,13 @@ def _triangulate_marker(
         for i in range(4):
             xy = np.array([sightings[int(view)][i] for view in views])
             corners[i] = triangulate(geometry, views[good], xy[good])
-            where = SceneGeometry(
-                geometry.array,
-                geometry.distortion,
-                geometry.rotations,
-                geometry.translations,
-                corners[i][None],
-            )
+            where = replace(geometry, points_world_mm=corners[i][None])
             cam = where.cam_points(np.zeros(len(views), np.int64), views)
             miss = np.linalg.norm(where.virtual_points(cam)[0] - xy, axis=1)
             misses = np.maximum(misses, np.where(np.isfinite(miss), miss, np.inf))
         limit = min(3.0 * float(np.median(misses)), _MOST_EVER_PX)
         good = misses < max(_MOST_MISS_PX, limit)
     return (corners, views[good]) if good.sum() >= _FEWEST_VIEWS else None
-
-
-def triangulate(geometry: SceneGeometry, views: IntArray, points_virt_px: FloatArray) -> FloatArray:
-    """Return the point nearest to the rays through places in virtual images, (3,)."""
-    principal = geometry.principal
-    ideal = geometry.distortion.undistort(points_virt_px, principal)
-    rays = np.column_stack([(ideal - principal) / geometry.array.focal_px, np.ones(len(views))])
-    rotations, shifts = geometry.rotations[views], geometry.translations[views]
-    rays = np.einsum("nji,nj->ni", rotations, rays)
-    origins = -np.einsum("nji,nj->ni", rotations, shifts)
-    weights = np.ones(len(views))
-    point = np.zeros(3)
-    for _ in range(3):
-        # x - o minus its part along the ray, over the distance: an angle
-        direction = rays / np.linalg.norm(rays, axis=1, keepdims=True)
-        across = np.eye(3) - direction[:, :, None] * direction[:, None, :]
-        matrix = np.einsum("n,nij->ij", weights, across)
-        point = np.linalg.solve(matrix, np.einsum("n,nij,nj->i", weights, across, origins))
-        weights = 1.0 / np.maximum(np.sum((point - origins) ** 2, axis=1), 1e-12)
-    return point
 
 
 def _normal(corners: FloatArray) -> FloatArray:
@@ -456,7 +430,7 @@ def find_frame(frame: str, names: Sequence[str], registered: Sequence[str]) -> i
 
 
 def place_picked(
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     distances: Sequence[PickedDistance],
     find_view: Callable[[str], int],
     sample_u: Callable[[int, FloatArray], float],
@@ -467,7 +441,7 @@ def place_picked(
 
     Parameters
     ----------
-    geometry : SceneGeometry
+    geometry : Reconstruction
     distances : sequence of PickedDistance
     find_view : callable
         View of a frame's name or index; raises DataError.
@@ -521,7 +495,7 @@ def place_picked(
 
 
 def _find_depth(
-    geometry: SceneGeometry,
+    geometry: Reconstruction,
     images: Sequence[FloatArray],
     scale: float,
     view: int,
@@ -536,9 +510,9 @@ def _find_depth(
     around = np.arange(-_PICK_HALF, _PICK_HALF + 1) / scale
     dx, dy = (part.ravel() for part in np.meshgrid(around, around))
     spots = xy + np.stack([dx, dy], axis=1)
-    ideal = geometry.distortion.undistort(spots, geometry.principal)
+    ideal = geometry.distortion.undistort(spots, geometry.principal_px)
     rays = np.column_stack(
-        [(ideal - geometry.principal) / geometry.array.focal_px, np.ones(len(spots))]
+        [(ideal - geometry.principal_px) / geometry.array.focal_px, np.ones(len(spots))]
     )
     reference = _sample(images[view], spots, scale)
     changes = np.linspace(-_PICK_SEARCH, _PICK_SEARCH, _PICK_STEPS)
@@ -546,7 +520,7 @@ def _find_depth(
     inverse = (u * (1.0 + changes) - geometry.array.alpha) / geometry.array.beta_mm
     scores = np.full(_PICK_STEPS, -1.0)
     for i in np.flatnonzero(inverse > 0.0).tolist():
-        world = (rays / inverse[i] - geometry.translations[view]) @ geometry.rotations[view]
+        world = (rays / inverse[i] - geometry.translations_mm[view]) @ geometry.rotations[view]
         alike = [
             _correlate(reference, _sample(images[other], _project(geometry, world, other), scale))
             for other in range(len(images))
@@ -565,11 +539,11 @@ def _find_depth(
     else:
         depth = geometry.array.beta_mm / (u - geometry.array.alpha)
     middle = rays[len(rays) // 2] * depth
-    return np.asarray(geometry.rotations[view].T @ (middle - geometry.translations[view]))
+    return np.asarray(geometry.rotations[view].T @ (middle - geometry.translations_mm[view]))
 
 
-def _project(geometry: SceneGeometry, world: FloatArray, view: int) -> FloatArray:
-    cam = world @ geometry.rotations[view].T + geometry.translations[view]
+def _project(geometry: Reconstruction, world: FloatArray, view: int) -> FloatArray:
+    cam = world @ geometry.rotations[view].T + geometry.translations_mm[view]
     return geometry.virtual_points(cam)[0]
 
 

@@ -7,18 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from lifcal.arrays import Float32Array, IntArray
-from lifcal.bundle import (
-    BundleState,
-    VirtualStart,
-    VirtualTracks,
-    adjust_virtual,
-    fit_line,
-)
+from lifcal.bundle import VirtualStart, VirtualTracks, adjust_virtual, fit_depth_line
 from lifcal.camera import PinholeArray
-from lifcal.errors import EstimationError
 from lifcal.imaging.files import read_image
-from lifcal.measure import SceneGeometry, sample_map
+from lifcal.measure import sample_map
 from lifcal.pipeline.focusing import FocusRun
+from lifcal.reconstruction import Reconstruction
 from lifcal.sfm import SfmModel
 
 _MAP_BYTES = 400 << 20
@@ -53,14 +47,14 @@ class StartGeometry:
 
     Parameters
     ----------
-    geometry : SceneGeometry
+    geometry : Reconstruction
     point_indices, view_indices : (n_tracked,) int64
         The tracks, in views that are registered.
     virtual : VirtualStart
         How F and alpha were found.
     """
 
-    geometry: SceneGeometry
+    geometry: Reconstruction
     point_indices: IntArray
     view_indices: IntArray
     virtual: VirtualStart
@@ -92,30 +86,12 @@ def start_geometry(model: SfmModel, run: FocusRun) -> StartGeometry:
             here = views == view
             values[here] = sample_map(*maps(view), model.points_virt_px[here])
     tracks = VirtualTracks(model.point_indices, views, model.points_virt_px, u, sigma)
-    good = tracks.known & (depth > 0.0)
-    if good.sum() < _FEWEST:
-        raise EstimationError(
-            f"only {int(good.sum())} tracked points have a virtual depth (need {_FEWEST})",
-            stage="start",
-        )
-    alpha, beta = fit_line(1.0 / depth[good], u[good], np.ones(int(good.sum())))
-    if not beta > 0.0:
-        raise EstimationError(
-            f"virtual depth does not rise with 1 / z (slope {beta:.3g}): all points are at one "
-            "depth, or the poses are wrong. Show near and far things, and move sideways",
-            stage="start",
-        )
+    known = tracks.known
+    alpha, beta = fit_depth_line(depth, np.where(known, u, np.nan), np.ones(len(u)), fewest=_FEWEST)
+    good = known & (depth > 0.0)
     size = _MEDIAN_DEPTH / float(np.median(depth[good]))
     cx, cy = model.principal_px.tolist()
     array = PinholeArray(model.focal_px, cx, cy, alpha, beta * size)
-    state = BundleState(array, model.distortion, rotations, shifts * size, points * size)
+    state = Reconstruction(array, model.distortion, rotations, shifts * size, points * size)
     found = adjust_virtual(tracks, state)
-    state = found.state
-    geometry = SceneGeometry(
-        state.array,
-        state.distortion,
-        state.rotations,
-        state.translations_mm,
-        state.points_world_mm,
-    )
-    return StartGeometry(geometry, model.point_indices, views, found)
+    return StartGeometry(found.state, model.point_indices, views, found)

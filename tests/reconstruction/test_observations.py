@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from lifcal.bundle import Observations, read_observations, write_observations
 from lifcal.errors import DataError, InputError
+from lifcal.reconstruction import Observations, read_observations, write_observations
 from tests.bundle import cases
 
 HEADER = "view,point,center_x,center_y,x,y\n"

@@ -1,0 +1,186 @@
+"""Camera, poses and points in one record, and where the camera shows the points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial.transform import Rotation
+
+from lifcal.arrays import FloatArray, IntArray, check_array, read_only
+from lifcal.camera import ArrayTilt, Distortion, PinholeArray
+from lifcal.errors import InputError
+from lifcal.geometry import RigidTransform
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstruction:
+    """A camera, its poses and the points of a scene: all that an adjustment estimates.
+
+    Lengths are in millimetres once the scale is known, and of any scale before.
+
+    Parameters
+    ----------
+    array : PinholeArray
+    distortion : Distortion
+    rotations : (n_views, 3, 3) float64
+    translations_mm : (n_views, 3) float64
+        Of `cam_from_world`.
+    points_world_mm : (n_points, 3) float64
+    focus : (0,) or (1 + n_types,) float64
+        g of the focus-vignetting term and 1 / u_T of each lens type; empty: the term is off.
+    tilt : (0,) or (2,) float64
+        t_x and t_y of the micro-lens array; empty: the array is taken as parallel to the sensor.
+    """
+
+    array: PinholeArray
+    distortion: Distortion
+    rotations: FloatArray
+    translations_mm: FloatArray
+    points_world_mm: FloatArray
+    focus: FloatArray = field(default_factory=lambda: np.zeros(0))
+    tilt: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        rotations = check_array(self.rotations, "rotations", (None, 3, 3), finite=True)
+        shifts = check_array(
+            self.translations_mm, "translations_mm", (len(rotations), 3), finite=True
+        )
+        points = check_array(self.points_world_mm, "points_world_mm", (None, 3), finite=True)
+        focus = check_array(self.focus, "focus", (None,), finite=True)
+        tilt = check_array(self.tilt, "tilt", (None,), finite=True)
+        if len(tilt) not in (0, 2):
+            raise InputError(f"tilt has {len(tilt)} numbers, needs none or two")
+        object.__setattr__(self, "focus", read_only(focus))
+        object.__setattr__(self, "tilt", read_only(tilt))
+        object.__setattr__(self, "rotations", read_only(rotations))
+        object.__setattr__(self, "translations_mm", read_only(shifts))
+        object.__setattr__(self, "points_world_mm", read_only(points))
+
+    @classmethod
+    def from_poses(
+        cls,
+        array: PinholeArray,
+        distortion: Distortion,
+        cam_from_world: Sequence[RigidTransform],
+        points_world_mm: npt.ArrayLike,
+    ) -> Reconstruction:
+        """Build from transforms."""
+        return cls(
+            array,
+            distortion,
+            np.array([pose.rotation for pose in cam_from_world]).reshape(-1, 3, 3),
+            np.array([pose.translation_mm for pose in cam_from_world]).reshape(-1, 3),
+            np.asarray(points_world_mm, np.float64),
+        )
+
+    @property
+    def cam_from_world(self) -> tuple[RigidTransform, ...]:
+        """The poses as transforms."""
+        return tuple(map(RigidTransform, self.rotations, self.translations_mm))
+
+    @property
+    def focus_strength(self) -> float:
+        """Strength of the focus-vignetting term; 0 where it is off."""
+        return float(self.focus[0]) if len(self.focus) else 0.0
+
+    @property
+    def focal_planes(self) -> FloatArray:
+        """u_T of each lens type; empty where the focus term is off."""
+        return np.asarray(1.0 / self.focus[1:])
+
+    @property
+    def array_tilt(self) -> ArrayTilt | None:
+        """The tilt as the camera holds it; None where the array is taken as parallel."""
+        return ArrayTilt(*self.tilt.tolist()) if len(self.tilt) else None
+
+    @property
+    def principal_px(self) -> FloatArray:
+        """c, (2,)."""
+        return np.array([self.array.principal_x_px, self.array.principal_y_px])
+
+    def cam_points(self, points: IntArray, views: IntArray) -> FloatArray:
+        """Return points in the frames of views, (n, 3)."""
+        return np.asarray(
+            np.einsum("nij,nj->ni", self.rotations[views], self.points_world_mm[points])
+            + self.translations_mm[views]
+        )
+
+    def virtual_points(self, points_cam: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return where the recorded virtual image shows points, (n, 2), and their u, (n,).
+
+        Behind a tilted array, u is what the lenses there show. NaN behind the camera.
+        """
+        z = np.where(points_cam[:, 2] > 0.0, points_cam[:, 2], np.nan)
+        principal = self.principal_px
+        ideal = principal + self.array.focal_px * points_cam[:, :2] / z[:, None]
+        u = self.array.alpha + self.array.beta_mm / z
+        return self.distortion.distort(ideal, principal), 1.0 + (u - 1.0) / (1.0 + self.tau(ideal))
+
+    def tau(self, points_und_px: FloatArray) -> FloatArray:
+        """Return the relative change of B_k / b_k at undistorted image points, (n,)."""
+        tilt = self.array_tilt
+        if tilt is None:
+            return np.zeros(len(points_und_px))
+        return tilt.at(points_und_px, self.principal_px)
+
+    def with_focus(self, focal_planes: FloatArray | None, strength: float = 0.0) -> Reconstruction:
+        """Return the state with the focus term on, at these focal planes (u_T), or off (None)."""
+        if focal_planes is None:
+            return replace(self, focus=np.zeros(0))
+        return replace(self, focus=np.concatenate([[strength], 1.0 / focal_planes]))
+
+    def positions_world_mm(self) -> FloatArray:
+        """Return where the camera was, (n_views, 3)."""
+        return np.asarray(-np.einsum("vji,vj->vi", self.rotations, self.translations_mm))
+
+    def as_vector(self) -> FloatArray:
+        """Return the intrinsics: F, c_x, c_y, alpha, beta, distortion, tilt, focus term."""
+        return np.concatenate(
+            [self.array.as_vector(), self.distortion.parameters, self.tilt, self.focus]
+        )
+
+    def with_intrinsics(self, values: FloatArray) -> Reconstruction:
+        """Return the state with other intrinsics, in the order of `as_vector`."""
+        tilt = 5 + len(self.distortion.parameters)
+        focus = tilt + len(self.tilt)
+        return replace(
+            self,
+            array=PinholeArray.from_vector(values[:5]),
+            distortion=self.distortion.with_parameters(values[5:tilt]),
+            tilt=values[tilt:focus],
+            focus=values[focus:],
+        )
+
+    def step(self, intrinsics: FloatArray, poses: FloatArray, points: FloatArray) -> Reconstruction:
+        """Move on the manifold: poses as `RigidTransform.step` does, all else by addition."""
+        turns = Rotation.from_rotvec(poses[:, :3])
+        rotations = (turns * Rotation.from_matrix(self.rotations.copy())).as_matrix()
+        moved = replace(
+            self,
+            rotations=rotations,
+            translations_mm=turns.apply(self.translations_mm.copy()) + poses[:, 3:],
+            points_world_mm=self.points_world_mm + points,
+        )
+        return moved.with_intrinsics(self.as_vector() + intrinsics)
+
+    def scaled(self, factor: float) -> Reconstruction:
+        """Return the same images from a scene `factor` times as large."""
+        return replace(
+            self,
+            array=replace(self.array, beta_mm=self.array.beta_mm * factor),
+            translations_mm=self.translations_mm * factor,
+            points_world_mm=self.points_world_mm * factor,
+        )
+
+    def moved(self, new_from_old: RigidTransform) -> Reconstruction:
+        """Return the same scene in another world frame."""
+        old_from_new = new_from_old.inverse()
+        return replace(
+            self,
+            rotations=self.rotations @ old_from_new.rotation,
+            translations_mm=self.rotations @ old_from_new.translation_mm + self.translations_mm,
+            points_world_mm=new_from_old.apply(self.points_world_mm),
+        )
