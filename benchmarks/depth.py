@@ -35,7 +35,7 @@ from lifcal.camera import (
     read_camera,
 )
 from lifcal.files import read_json
-from lifcal.imaging.devignette import vignetting_from_white
+from lifcal.grid.flat_field import vignetting_from_white
 from lifcal.imaging.frames import make_frame
 from lifcal.metric import DepthEngine, MetricFrame, MetricOptions, Rectification
 from lifcal.metric.depth import compute_metric_depth, filter_depth

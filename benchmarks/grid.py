@@ -20,9 +20,9 @@ from lifcal.camera import (
     grid_from_center_list,
 )
 from lifcal.errors import DataError
+from lifcal.grid.check import check_grid
+from lifcal.grid.fit import GridFit, fit_grid_to_frames, fit_grid_to_white, refine_grid
 from lifcal.imaging.frames import open_frames
-from lifcal.imaging.grid_check import check_grid
-from lifcal.imaging.grid_fit import GridFit, fit_grid_to_frames, fit_grid_to_white, refine_grid
 from lifcal.imaging.raytrix import read_raytrix_xml
 from lifcal.simulate import (
     CAMERAS,

@@ -19,11 +19,11 @@ from benchmarks.figures import Figure
 from lifcal.camera import PlenopticCamera, read_camera
 from lifcal.errors import EstimationError
 from lifcal.imaging.frames import open_frames
+from lifcal.listener import Listener
 from lifcal.pipeline.focusing import focus_frames
-from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.starting import start_geometry
 from lifcal.pipeline.tracking import track_frames
-from lifcal.sfm import SfmOptions
+from lifcal.sfm import ColmapEngine
 from lifcal.simulate import Simulation, SimulationOptions, write_sequence
 from lifcal.virtual import DepthOptions
 
@@ -99,7 +99,7 @@ def _start(name: str, data: Path, truth: PlenopticCamera) -> Outcome:
     frames = open_frames([str(data / name / "raw")])
     sources = {"grid": None, "white": data / name / "white.png", "xml": None}
     run = focus_frames(frames, folder, DepthOptions(), sources, Listener())
-    model = track_frames(run, SfmOptions(), None, Listener())
+    model = track_frames(run, ColmapEngine(), None, Listener())
     virtual = start_geometry(model, run).virtual
     array = virtual.state.array
     return Outcome(

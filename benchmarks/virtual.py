@@ -46,19 +46,18 @@ from benchmarks.virtual_truth import (
     measure_straight_edges,
     raw_noise,
 )
-from lifcal.arrays import Float32Array, ImageArray
+from lifcal.arrays import Float32Array, ImageArray, spread_choice
 from lifcal.camera import MicroLensGrid, PlenopticCamera, read_grid, write_grid
 from lifcal.errors import EstimationError
-from lifcal.imaging.devignette import vignetting_from_white
+from lifcal.grid.fit import GridFit, fit_grid_to_white, refine_grid
+from lifcal.grid.flat_field import vignetting_from_white
 from lifcal.imaging.files import write_png
 from lifcal.imaging.frames import Frame, make_frame, open_frames
-from lifcal.imaging.grid_fit import GridFit, fit_grid_to_white, refine_grid
 from lifcal.imaging.raytrix import read_raytrix_xml
 from lifcal.pipeline.focusing import FRAMES_FOR_RANGE
 from lifcal.simulate import SimulatedFrame, Simulation, SimulationOptions
 from lifcal.threads import PartedLoop
 from lifcal.virtual import DepthOptions, FocusedFrame, FocusEngine, _kernels
-from lifcal.virtual.engine import spread_choice
 from lifcal.virtual.focal_planes import estimate_focal_planes
 
 CAMERA = "r5-16mm"

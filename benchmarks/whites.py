@@ -16,11 +16,11 @@ from benchmarks.figures import Figure
 from lifcal.arrays import ImageArray
 from lifcal.camera import MicroLensGrid
 from lifcal.errors import DataError
+from lifcal.grid.check import check_grid
 from lifcal.imaging.files import write_png
 from lifcal.imaging.frames import open_frames
-from lifcal.imaging.grid_check import check_grid
+from lifcal.listener import Listener
 from lifcal.pipeline.focusing import UsableFrames, focus_frames
-from lifcal.pipeline.listener import Listener
 from lifcal.simulate import CAMERAS, Imperfections, Simulation, SimulationOptions
 from lifcal.simulate.imperfections import REAL
 from lifcal.simulate.sequence import write_raw

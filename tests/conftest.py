@@ -57,7 +57,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workeroutput"):
         config.workeroutput["raised"] = sorted(_raised)
         return
-    chosen = config.option.keyword or config.option.lf or config.option.markexpr != "not slow"
+    repeated = getattr(config.option, "lf", False)
+    chosen = config.option.keyword or repeated or config.option.markexpr != "not slow"
     whole = config.args == config.getini("testpaths") and not chosen
     missing = sorted(set(KINDS) - _raised)
     if whole and missing and session.exitstatus == 0:

@@ -24,7 +24,7 @@ from lifcal.camera.apertures import OverlapDiscs
 from lifcal.camera.grid import LensIndex
 from lifcal.errors import InputError
 from lifcal.geometry._kernels import pixels_within, take_median
-from lifcal.imaging import _kernels as imaging
+from lifcal.grid import _kernels as imaging
 from lifcal.measure import MeasureOptions, MeasureStatus, cut_patches, measure
 from lifcal.measure import _kernels as measuring
 from lifcal.metric import _kernels as metric

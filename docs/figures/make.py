@@ -13,10 +13,10 @@ from benchmarks import bundle, calibrate, depth, virtual
 from benchmarks.spots import measure_spots
 from benchmarks.straight_lines import make_chart
 from lifcal.camera import NoDistortion
+from lifcal.grid.fit import average_frames, fit_grid_to_frames
+from lifcal.grid.picture import draw_grid_fit
 from lifcal.imaging import preview
 from lifcal.imaging.files import write_png
-from lifcal.imaging.grid_fit import average_frames, fit_grid_to_frames
-from lifcal.imaging.grid_picture import draw_grid_fit
 from lifcal.simulate import (
     SCENES,
     PackedScene,

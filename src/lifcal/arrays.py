@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from types import EllipsisType
 from typing import Any, TypeAlias
@@ -88,3 +89,15 @@ def cut_rows(array: npt.NDArray[Any]) -> Iterator[slice | EllipsisType]:
         return iter((...,))
     count = max(_BAND * len(array) // max(array.size, 1), 1)
     return (slice(first, first + count) for first in range(0, len(array), count))
+
+
+def spread_choice(count: int, most: int) -> list[int]:
+    """Return up to `most` of `count` indices, evenly spread, the first and the last among them.
+
+    One alone is in the middle.
+    """
+    if count <= most:
+        return list(range(count))
+    if most == 1:
+        return [count // 2]
+    return [math.floor(i * (count - 1) / (most - 1) + 0.5) for i in range(most)]

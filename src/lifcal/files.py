@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -158,3 +159,13 @@ def read_json(path: Path, *, limit: int = 1 << 28) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{path}: holds a JSON {type(value).__name__}, needs an object")
     return value
+
+
+def digest_files(sources: Mapping[str, Path | None]) -> dict[str, str | None]:
+    """Return what tells the files given from others."""
+    return {
+        key: None
+        if path is None
+        else hashlib.sha256(read_bytes(path, limit=1 << 30)).hexdigest()[:16]
+        for key, path in sources.items()
+    }

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from lifcal.errors import ConfigError, DataError, InputError
-from lifcal.imaging.frames import check_plenoptic, looks_like_mosaic, make_frame, open_frames
+from lifcal.grid.plenoptic import check_plenoptic
+from lifcal.imaging.frames import looks_like_mosaic, make_frame, open_frames
 from lifcal.imaging.image_headers import read_header
 from lifcal.simulate import Imperfections, Simulation, SimulationOptions, build_camera
 

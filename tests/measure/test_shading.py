@@ -102,7 +102,7 @@ def test_discs_of_a_tilted_array(camera, rng):
     wanted = []
     for lens, place, rho in zip(images.lenses, images.places_px, images.rhos, strict=True):
         center, kind = grid.centers_raw_px[lens], grid.lens_types[lens]
-        tau = float(tilted.tau(camera.distortion.undistort(center[None], tilted.principal))[0])
+        tau = float(tilted.tau(camera.distortion.undistort(center[None], tilted.principal_px))[0])
         ratio = p.array_to_sensor_mm / p.lens_to_array_mm
         v_focus = 1.0 / ((1.0 + ratio) / grid.focal_planes[kind] - ratio)
         micro_focal = p.array_to_sensor_mm / (1.0 - 1.0 / v_focus)

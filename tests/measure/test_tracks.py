@@ -105,7 +105,7 @@ def test_tracks_of_one_view_are_left_out(rng):
 def test_the_reference_is_in_the_middle_of_the_distances(rng):
     geometry = make_geometry(rng, n_points=20, n_views=5)
     away = np.array([40.0, 0.0, 80.0, 20.0, 60.0])
-    geometry = replace(geometry, translations=away[:, None] * np.array([0.0, 0.0, 1.0]))
+    geometry = replace(geometry, translations_mm=away[:, None] * np.array([0.0, 0.0, 1.0]))
 
     def depth_map(view):
         return flat_map(ARRAY.alpha + ARRAY.beta_mm / (800.0 + away[view])), SCALE
@@ -197,7 +197,7 @@ def test_points_outside_or_behind_are_seen_by_none(rng):
 @pytest.mark.parametrize("most", [2, 3, 7])
 def test_many_views_are_thinned_out_evenly(most, rng):
     geometry = make_geometry(rng, n_points=5, n_views=21)
-    geometry = replace(geometry, translations=np.zeros((21, 3)))
+    geometry = replace(geometry, translations_mm=np.zeros((21, 3)))
     tracks = Tracks(np.arange(5), np.zeros(5, np.int64))
     found, views = find_views(geometry, tracks, lambda _: (flat_map(U), SCALE), SIZE, most)
     np.testing.assert_array_equal(found, np.repeat(np.arange(5), most))

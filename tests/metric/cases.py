@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from lifcal.camera import BrownDistortion
-from lifcal.imaging.devignette import vignetting_from_white
+from lifcal.grid.flat_field import vignetting_from_white
 from lifcal.simulate import Imperfections, Simulation, SimulationOptions
 
 

@@ -21,6 +21,7 @@ from lifcal.export import read_calibration
 from lifcal.geometry import Trajectory, read_tum, write_tum
 from lifcal.imaging.frames import open_frames
 from lifcal.imaging.markers import draw_marker
+from lifcal.listener import Listener
 from lifcal.pipeline.calibration import (
     FILES,
     CalibrateOptions,
@@ -29,10 +30,9 @@ from lifcal.pipeline.calibration import (
     calibrate_frames,
     camera_priors,
 )
-from lifcal.pipeline.listener import Listener
-from lifcal.pipeline.scale import PickedDistance, ScaleOptions
 from lifcal.pipeline.tracking import _read as read_cache
 from lifcal.reconstruction import read_observations
+from lifcal.scale import PickedDistance, ScaleOptions
 from lifcal.simulate import Simulation, SimulationOptions
 from lifcal.simulate.sequence import write_sequence
 

@@ -8,7 +8,7 @@ import pytest
 
 from lifcal.imaging.frames import open_frames
 from lifcal.pipeline.calibration import FILES, CalibrateOptions, calibrate_frames
-from lifcal.pipeline.scale import ScaleOptions
+from lifcal.scale import ScaleOptions
 
 pytestmark = pytest.mark.slow
 PIXEL_UM = 4.5

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from benchmarks.virtual_truth import compare_depth, compare_image, make_truth, raw_noise
+from lifcal.arrays import spread_choice
 from lifcal.camera import MicroLensGrid
 from lifcal.errors import EstimationError, InputError
-from lifcal.imaging.devignette import vignetting_from_discs, vignetting_from_white
+from lifcal.grid.fit import fit_grid_to_white
+from lifcal.grid.flat_field import vignetting_from_discs, vignetting_from_white
 from lifcal.imaging.frames import make_frame
-from lifcal.imaging.grid_fit import fit_grid_to_white
 from lifcal.simulate import Simulation, SimulationOptions
 from lifcal.virtual import (
     DepthOptions,
@@ -19,7 +20,6 @@ from lifcal.virtual import (
     estimate_focal_planes,
     make_focused_image,
 )
-from lifcal.virtual.engine import spread_choice
 
 
 class Recording:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from lifcal.diagnostics import Finding
 from lifcal.errors import InputError, LifcalError
-from lifcal.pipeline.listener import Listener
+from lifcal.listener import Listener
 
 if TYPE_CHECKING:
     from rich.console import Console

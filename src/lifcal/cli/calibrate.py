@@ -115,7 +115,7 @@ def calibrate(
     from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
     from lifcal.pipeline.calibration import CalibrateOptions, calibrate_frames
-    from lifcal.pipeline.scale import ScaleOptions, read_marker_distances, read_picked_distances
+    from lifcal.scale import ScaleOptions, read_marker_distances, read_picked_distances
     from lifcal.sfm import SfmOptions
 
     if grid is not None and xml is not None:

@@ -28,7 +28,7 @@ def demo(
     from lifcal.imaging.files import write_png
     from lifcal.imaging.frames import open_frames
     from lifcal.pipeline.calibration import CalibrateOptions, calibrate_frames
-    from lifcal.pipeline.scale import ScaleOptions
+    from lifcal.scale import ScaleOptions
     from lifcal.sfm import SfmOptions
     from lifcal.simulate import SimulationOptions
     from lifcal.simulate.overview import draw_overview

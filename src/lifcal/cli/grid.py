@@ -24,8 +24,8 @@ from lifcal.pipeline.grids import FITTING, SOURCES, fit_average, read_average, r
 if TYPE_CHECKING:
     from lifcal.arrays import Float32Array
     from lifcal.camera import MicroLensGrid
+    from lifcal.grid.fit import GridFit
     from lifcal.imaging.frames import Frame, Frames
-    from lifcal.imaging.grid_fit import GridFit
 
 
 @verb()
@@ -51,9 +51,9 @@ def grid(
     Writes grid.json, and a picture of the fit beside it.
     """
     from lifcal.camera import write_grid
+    from lifcal.grid.picture import draw_grid_fit
     from lifcal.imaging.files import write_png
     from lifcal.imaging.frames import open_frames
-    from lifcal.imaging.grid_picture import draw_grid_fit
 
     if out.suffix.lower() != ".json":
         raise InputError(f"{out}: the grid is written as .json")
@@ -90,8 +90,8 @@ def _fit_one(frames: Frames, start: MicroLensGrid | None) -> tuple[GridFit, Floa
     """Fit to one image: as white if all micro images look alike, else as a scene."""
     import numpy as np
 
-    from lifcal.imaging.grid_check import check_grid, measure_grid_shifts
-    from lifcal.imaging.grid_fit import (
+    from lifcal.grid.check import check_grid, measure_grid_shifts
+    from lifcal.grid.fit import (
         WHITE_STRUCTURE,
         fit_grid_to_frames,
         fit_grid_to_white,
@@ -127,7 +127,7 @@ def _fit_several(
     frames: Frames, start: MicroLensGrid | None, max_frames: int
 ) -> tuple[GridFit, Float32Array, int]:
     """Fit to the average of scene frames; frames that cannot be read are named and left out."""
-    from lifcal.imaging.grid_check import check_grid
+    from lifcal.grid.check import check_grid
 
     listener = RichListener()
     average, problems = read_average(frames, max_frames, listener)
@@ -150,7 +150,7 @@ def _read_first(frames: Frames) -> Frame:
 def _figures(fit: GridFit) -> dict[str, Any]:
     from math import degrees
 
-    from lifcal.imaging.grid_fit import LensFlag
+    from lifcal.grid.fit import LensFlag
 
     return {
         "source": SOURCES[fit.source],

@@ -31,9 +31,9 @@ def view(
     if not (folder / "intrinsics.json").is_file() and page.is_file():
         _show(page, opens)
         return
+    from lifcal.arrays import spread_choice
     from lifcal.export.rgbd_folder import open_rgbd
     from lifcal.report.depth_page import DepthView, write_depth_page
-    from lifcal.virtual.engine import spread_choice
 
     recording = open_rgbd(folder)
     chosen = spread_choice(len(recording), frames)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from lifcal.arrays import BoolArray, Float32Array
 from lifcal.camera import PinholeIntrinsics, PlenopticCamera
 from lifcal.errors import EstimationError, InputError
+from lifcal.grid.check import follow_grid
 from lifcal.imaging.frames import Frame, find_full_scale, make_frame
-from lifcal.imaging.grid_check import follow_grid
 from lifcal.metric.cloud import PointCloud, make_cloud
 from lifcal.metric.depth import MetricOptions, compute_metric_depth, filter_depth, is_known
 from lifcal.metric.rectify import Rectification

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lifcal.listener import Listener
     from lifcal.pipeline.calibration import Calibration
-    from lifcal.pipeline.listener import Listener
+    from lifcal.sfm import SfmEngine
 
 
 def calibrate(
@@ -30,6 +31,7 @@ def calibrate(
     points: int = 1000,
     seed: int = 0,
     listener: Listener | None = None,
+    sfm_engine: SfmEngine | None = None,
 ) -> Calibration:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 
@@ -59,6 +61,8 @@ def calibrate(
     seed : int
     listener : Listener, optional
         Is told how it goes.
+    sfm_engine : SfmEngine, optional
+        What finds the first poses, in place of COLMAP.
 
     Raises
     ------
@@ -70,7 +74,7 @@ def calibrate(
     from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
     from lifcal.pipeline.calibration import CalibrateOptions, calibrate_frames
-    from lifcal.pipeline.scale import ScaleOptions, read_marker_distances, read_picked_distances
+    from lifcal.scale import ScaleOptions, read_marker_distances, read_picked_distances
     from lifcal.sfm import SfmOptions
 
     scale = ScaleOptions(
@@ -94,5 +98,5 @@ def calibrate(
     sources = {key: None if path is None else Path(path) for key, path in named.items()}
     words = [str(raws)] if isinstance(raws, (str, Path)) else [str(word) for word in raws]
     return calibrate_frames(
-        open_frames(words, bayer=bayer), Path(folder), options, sources, listener
+        open_frames(words, bayer=bayer), Path(folder), options, sources, listener, sfm_engine
     )

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lifcal import __version__
 from lifcal.arrays import BoolArray, FloatArray, IntArray
@@ -30,9 +29,10 @@ from lifcal.bundle.files import write_adjustment
 from lifcal.camera import MicroLensGrid, PlenopticCamera, read_camera
 from lifcal.diagnostics import Finding
 from lifcal.errors import ConfigError, DataError, EstimationError, InputError
-from lifcal.files import hold_folder, read_json, write_json, write_text
+from lifcal.files import digest_files, hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg, read_image
 from lifcal.imaging.preview import fit
+from lifcal.listener import Listener
 from lifcal.measure import (
     MeasureOptions,
     MeasureStatus,
@@ -55,23 +55,13 @@ from lifcal.measure import (
 )
 from lifcal.pipeline.depth_bias import measure_depth_bias
 from lifcal.pipeline.focusing import FocusRun, focus_frames
-from lifcal.pipeline.listener import Listener
-from lifcal.pipeline.record import digest_files
 from lifcal.pipeline.rehearsal import compile_ahead
-from lifcal.pipeline.scale import (
-    ScaleOptions,
-    ScalePoints,
-    find_frame,
-    find_markers,
-    place_markers,
-    place_picked,
-    read_positions,
-)
 from lifcal.pipeline.starting import DepthMaps, start_geometry
 from lifcal.pipeline.tracking import read_gray, track_frames
 from lifcal.reconstruction import Observations, Reconstruction, write_observations
 from lifcal.report import FrameEntry, build_statistics, write_report
-from lifcal.sfm import SfmModel, SfmOptions
+from lifcal.scale import ScaleOptions, ScalePoints, ScaleViews, find_scale
+from lifcal.sfm import ColmapEngine, SfmEngine, SfmModel, SfmOptions
 from lifcal.virtual import DepthOptions
 from lifcal.virtual.optics import LensOptics
 
@@ -250,6 +240,7 @@ def calibrate_frames(
     options: CalibrateOptions,
     sources: Mapping[str, Path | None],
     listener: Listener | None = None,
+    sfm_engine: SfmEngine | None = None,
 ) -> Calibration:
     """Calibrate the camera that took the frames.
 
@@ -262,6 +253,8 @@ def calibrate_frames(
     sources : mapping
         Paths (or None) of 'grid', 'white' and 'xml'.
     listener : Listener, optional
+    sfm_engine : SfmEngine, optional
+        What finds the first poses; COLMAP with `options.sfm` if it is not given.
 
     Raises
     ------
@@ -273,7 +266,14 @@ def calibrate_frames(
     if options.timestamps is not None and len(options.timestamps) != len(frames):
         raise DataError(f"{len(options.timestamps)} timestamps for {len(frames)} frames")
     with hold_folder(folder):
-        return _calibrate(frames, folder, options, sources, listener or Listener())
+        return _calibrate(
+            frames,
+            folder,
+            options,
+            sources,
+            listener or Listener(),
+            sfm_engine or ColmapEngine(options.sfm),
+        )
 
 
 def _calibrate(
@@ -282,13 +282,14 @@ def _calibrate(
     options: CalibrateOptions,
     sources: Mapping[str, Path | None],
     listener: Listener,
+    sfm: SfmEngine,
 ) -> Calibration:
     clock = _Clock()
     run = focus_frames(frames, folder, DepthOptions(), dict(sources), listener)
     if run.engine is None or not run.done:
         raise DataError(f"none of {len(frames)} frames can be used")
     clock.lap("grid, depth and focused images")
-    key = _key(run, options)
+    key = _key(run, options, sfm)
     problems = tuple(str(problem) for _, problem in sorted(run.usable.problems.items()))
     finished = _read_finished(folder, key)
     if finished is not None:
@@ -297,7 +298,7 @@ def _calibrate(
         None if options.focal_length_mm is None else options.focal_length_mm / options.pixel_size_mm
     )
     with compile_ahead(run.engine):
-        model = track_frames(run, options.sfm, focal_px, listener)
+        model = track_frames(run, sfm, focal_px, listener)
         clock.lap("poses")
         bench = _Bench.build(run, model, options, listener)
         clock.lap("choosing points")
@@ -341,6 +342,8 @@ class _Bench:
     measure_options: MeasureOptions
     distances: Distances | None
     positions: CameraPositions | None
+    fixed: Mapping[str, float]
+    """Parameters of the camera that are held, because they give the scale."""
     findings: list[Finding]
     found_px: FloatArray
     """Where points were measured before, or markers and picked points are; NaN: not known."""
@@ -369,7 +372,21 @@ class _Bench:
         with listener.status("choosing points"):
             begin = start_geometry(model, run)
             geometry, tracked = begin.geometry, (begin.point_indices, begin.view_indices)
-        extra = _scale_points(run, options, geometry, names, depth_map, listener)
+        scale = find_scale(
+            options.scale.list_sources(),
+            ScaleViews(
+                geometry,
+                tuple(run.usable.frames.names),
+                frame_indices,
+                options.time_frames(frame_indices),
+                float(run.record.content["settings"]["scale"]),
+                lambda view: read_gray(run.record.paths(names[view])["focused"]),
+                lambda view, xy: float(sample_map(*depth_map(view), xy[None])[0]),
+            ),
+            listener,
+        )
+        extra = scale.points
+        findings += scale.findings
         with listener.status("choosing points"):
             window = float(
                 np.clip(_WINDOW_SHARE * optics.radius_px, _LEAST_WINDOW_PX, _MOST_WINDOW_PX)
@@ -394,7 +411,6 @@ class _Bench:
             tracks = replace(tracks, points=np.arange(len(tracks)))
         distances = None
         if extra is not None:
-            findings += extra.findings
             distances = extra.distances(len(tracks))
             geometry = replace(
                 geometry,
@@ -403,14 +419,6 @@ class _Bench:
             tracks = Tracks(
                 np.arange(len(geometry.points_world_mm)),
                 np.concatenate([tracks.references, extra.references]),
-            )
-        positions = None
-        if options.scale.trajectory is not None:
-            positions = read_positions(
-                options.scale.trajectory,
-                frame_indices,
-                options.time_frames(frame_indices),
-                options.scale.trajectory_sigma_mm,
             )
         measure_options = MeasureOptions(window_px=window)
         with listener.status("choosing micro images"):
@@ -435,7 +443,8 @@ class _Bench:
             optics,
             measure_options,
             distances,
-            positions,
+            scale.positions,
+            scale.fixed,
             findings,
             found_px,
             anchored,
@@ -573,7 +582,7 @@ class _Bench:
             loss=options.loss,
             distortion=options.distortion,
             tilt=options.tilt,
-            fixed=dict(options.scale.known),
+            fixed=dict(self.fixed),
             priors=camera_priors(self.grid.image_size, options.distortion)
             if options.priors
             else {},
@@ -640,41 +649,6 @@ class _Bench:
 
 
 # Choosing what is measured
-
-
-def _scale_points(
-    run: FocusRun,
-    options: CalibrateOptions,
-    geometry: Reconstruction,
-    names: list[str],
-    depth_map: DepthMaps,
-    listener: Listener,
-) -> ScalePoints | None:
-    """Return the corners of markers and the picked points; None where neither was asked for."""
-    known = options.scale
-    image_scale = float(run.record.content["settings"]["scale"])
-    corners = None
-    if known.uses_markers:
-        paths = [run.record.paths(name)["focused"] for name in names]
-        markers = find_markers(paths, known, listener)
-        corners = place_markers(geometry, dict(enumerate(markers)), image_scale, known)
-    if not known.distances:
-        return corners
-
-    def find_view(frame: str) -> int:
-        return find_frame(frame, run.usable.frames.names, names)
-
-    def sample_u(view: int, xy: FloatArray) -> float:
-        return float(sample_map(*depth_map(view), xy[None])[0])
-
-    def read_view(view: int) -> npt.NDArray[np.uint8]:
-        return read_gray(run.record.paths(names[view])["focused"])
-
-    with listener.status("finding the picked points"):
-        picked = place_picked(
-            geometry, known.distances, find_view, sample_u, read_view, image_scale
-        )
-    return picked if corners is None else corners.join(picked)
 
 
 def _choose_images(
@@ -785,16 +759,18 @@ def _is_settled(before: Adjustment, after: Adjustment) -> bool:
 # Files
 
 
-def _key(run: FocusRun, options: CalibrateOptions) -> str:
+def _key(run: FocusRun, options: CalibrateOptions, sfm: SfmEngine) -> str:
     entries = run.record.content["frames"]
     content = {
         "version": __version__,
         "options": options.as_dict(),
-        "trajectory": digest_files({"trajectory": options.scale.trajectory}),
+        "sfm": dict(sfm.describe()),
+        "scale": [dict(source.describe()) for source in options.scale.list_sources()],
         "settings": run.record.content["settings"],
         "frames": [(name, entries[name]["checksum"]) for name in run.done],
     }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _read_finished(folder: Path, key: str) -> Calibration | None:

@@ -21,16 +21,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 from lifcal.diagnostics import Finding, Severity
 from lifcal.errors import DataError, EstimationError
+from lifcal.files import digest_files
+from lifcal.listener import Listener
 from lifcal.pipeline.behind import WriteBehind
 from lifcal.pipeline.grids import FITTING, SOURCES, fit_average, read_average, read_start
-from lifcal.pipeline.listener import Listener
-from lifcal.pipeline.record import RunRecord, digest_files
+from lifcal.pipeline.record import RunRecord
 
 if TYPE_CHECKING:
     from lifcal.arrays import Float32Array
     from lifcal.camera import MicroLensGrid
+    from lifcal.grid.fit import GridFit
     from lifcal.imaging.frames import Frame, Frames
-    from lifcal.imaging.grid_fit import GridFit
     from lifcal.imaging.preview import ColorImage
     from lifcal.metric import DepthEngine
     from lifcal.virtual import DepthOptions, FocusedFrame, FocusEngine, VirtualDepth
@@ -137,7 +138,7 @@ class UsableFrames(Sequence["Frame"]):
     def __getitem__(self, index: int | slice) -> Frame | Sequence[Frame]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        from lifcal.imaging.frames import check_plenoptic
+        from lifcal.grid.plenoptic import check_plenoptic
 
         if index in self.problems:
             raise self.problems[index]
@@ -177,7 +178,7 @@ class UsableFrames(Sequence["Frame"]):
 
     def choose(self, most: int, besides: Sequence[int] = ()) -> list[int]:
         """Return up to `most` good frames, evenly spread if the frames there are good."""
-        from lifcal.virtual.engine import spread_choice
+        from lifcal.arrays import spread_choice
 
         spread = spread_choice(len(self), most) if most > 1 else [0]
         found: list[int] = []
@@ -304,7 +305,7 @@ def make_engine(
     """Return what does the work, with grid, vignetting and range; None if no frame can be used."""
     from dataclasses import replace
 
-    from lifcal.imaging.devignette import vignetting_from_white
+    from lifcal.grid.flat_field import vignetting_from_white
     from lifcal.virtual import FocusEngine
 
     size, bayer = usable.frames.image_size, usable.frames.bayer
@@ -402,7 +403,7 @@ def make_engine(
 
 def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener: Listener) -> None:
     """Raise DataError, `wrong` and why, if none of some frames shows the grid and its types."""
-    from lifcal.imaging.grid_check import check_grid, check_lens_types
+    from lifcal.grid.check import check_grid, check_lens_types
 
     problems: list[DataError] = []
     with listener.status("looking at some of the raws"):
@@ -429,7 +430,7 @@ def follow_frames(
     """
     import numpy as np
 
-    from lifcal.imaging.grid_check import measure_offset, move_grid
+    from lifcal.grid.check import measure_offset, move_grid
 
     with listener.status("looking at some of the raws"):
         offset = measure_offset(usable.frames.select(chosen), grid)
@@ -452,7 +453,7 @@ def follow_frames(
 
 def judge_misfit(misfit_px: float | None, grid: MicroLensGrid) -> list[Finding]:
     """Return a finding if the centers are far off in parts of the image, none otherwise."""
-    from lifcal.imaging.grid_check import LARGE_MISFIT, POOR_MISFIT
+    from lifcal.grid.check import LARGE_MISFIT, POOR_MISFIT
 
     if misfit_px is None or misfit_px <= LARGE_MISFIT * grid.pitch_px:
         return []
@@ -478,7 +479,7 @@ def compare_aperture(
     Return how much brighter their micro images are near the border (None if that is not known), and
     a finding if that is much.
     """
-    from lifcal.imaging.grid_check import LARGE_FILL_RATIO, compare_fill
+    from lifcal.grid.check import LARGE_FILL_RATIO, compare_fill
 
     ratio = compare_fill(white, (usable[index] for index in chosen), grid)
     if not (ratio > LARGE_FILL_RATIO or 1.0 / ratio > LARGE_FILL_RATIO):
@@ -513,7 +514,7 @@ def average_vignetting(
     usable: UsableFrames, chosen: list[int], grid: MicroLensGrid
 ) -> Float32Array:
     """Return the vignetting that the frames chosen show in the mean."""
-    from lifcal.imaging.devignette import vignetting_from_frames
+    from lifcal.grid.flat_field import vignetting_from_frames
 
     return vignetting_from_frames(grid, (usable[index].gray for index in chosen))
 
@@ -535,8 +536,8 @@ def read_white(path: Path | None, size: tuple[int, int], bayer: str | None) -> F
 
 def check_white(white: Frame, grid: MicroLensGrid, listener: Listener) -> None:
     """Raise DataError if it is no white image, or of another grid."""
-    from lifcal.imaging.frames import check_plenoptic
-    from lifcal.imaging.grid_fit import refine_grid
+    from lifcal.grid.fit import refine_grid
+    from lifcal.grid.plenoptic import check_plenoptic
 
     check_plenoptic(white, grid)
     if grid.lattice is not None:
@@ -551,7 +552,7 @@ def check_white(white: Frame, grid: MicroLensGrid, listener: Listener) -> None:
 
 
 def _fit_to_white(white: Frame, start: MicroLensGrid | None, listener: Listener) -> GridFit:
-    from lifcal.imaging.grid_fit import fit_grid_to_white, refine_grid
+    from lifcal.grid.fit import fit_grid_to_white, refine_grid
 
     with listener.status(FITTING):
         try:
@@ -563,7 +564,7 @@ def _fit_to_white(white: Frame, start: MicroLensGrid | None, listener: Listener)
 
 
 def _check_structure(fit: GridFit, white: Frame, grid: str = "") -> None:
-    from lifcal.imaging.grid_fit import WHITE_STRUCTURE
+    from lifcal.grid.fit import WHITE_STRUCTURE
 
     if fit.structure >= WHITE_STRUCTURE:
         raise DataError(

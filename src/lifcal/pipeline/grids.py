@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifcal.errors import DataError
-from lifcal.pipeline.listener import Listener
+from lifcal.listener import Listener
 
 if TYPE_CHECKING:
     from lifcal.camera import MicroLensGrid
+    from lifcal.grid.fit import FrameAverage, GridFit
     from lifcal.imaging.frames import Frame, Frames
-    from lifcal.imaging.grid_fit import FrameAverage, GridFit
 
 SOURCES = {
     "white": "white image",
@@ -39,7 +39,7 @@ def read_average(
     frames: Frames | Sequence[Frame], max_frames: int, listener: Listener
 ) -> tuple[FrameAverage, list[DataError]]:
     """Return the average of scene frames, and what is wrong with those that were left out."""
-    from lifcal.imaging.grid_fit import average_frames
+    from lifcal.grid.fit import average_frames
 
     problems: list[DataError] = []
     with listener.steps("reading frames", min(max_frames, len(frames))) as step:
@@ -54,7 +54,7 @@ def read_average(
 
 def fit_average(average: FrameAverage, start: MicroLensGrid | None, listener: Listener) -> GridFit:
     """Fit the grid to the average of scene frames."""
-    from lifcal.imaging.grid_fit import fit_grid_to_frames, refine_grid
+    from lifcal.grid.fit import fit_grid_to_frames, refine_grid
 
     with listener.status(FITTING):
         return fit_grid_to_frames(average) if start is None else refine_grid(start, average)

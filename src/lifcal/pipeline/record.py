@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from lifcal import __version__
 from lifcal.errors import DataError
-from lifcal.files import is_part, read_bytes, read_json, remove_parts, write_json
+from lifcal.files import is_part, read_json, remove_parts, write_json
 
 if TYPE_CHECKING:
     from lifcal.pipeline.focusing import UsableFrames
@@ -152,13 +151,3 @@ def _say(value: Any) -> str:
     if value is None:
         return "not given"
     return " to ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def digest_files(sources: Mapping[str, Path | None]) -> dict[str, str | None]:
-    """Return what tells the files given from others."""
-    return {
-        key: None
-        if path is None
-        else hashlib.sha256(read_bytes(path, limit=1 << 30)).hexdigest()[:16]
-        for key, path in sources.items()
-    }

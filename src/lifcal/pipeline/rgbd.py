@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lifcal.diagnostics import Finding
 from lifcal.errors import DataError, EstimationError, InputError
-from lifcal.files import hold_folder
+from lifcal.files import digest_files, hold_folder
+from lifcal.listener import Listener
 from lifcal.pipeline.behind import WriteBehind
 from lifcal.pipeline.focusing import (
     FRAMES_FOR_RANGE,
@@ -41,8 +42,7 @@ from lifcal.pipeline.focusing import (
     read_white,
     set_range,
 )
-from lifcal.pipeline.listener import Listener
-from lifcal.pipeline.record import RunRecord, digest_files
+from lifcal.pipeline.record import RunRecord
 
 if TYPE_CHECKING:
     from lifcal.camera import PinholeIntrinsics, PlenopticCamera
@@ -216,7 +216,7 @@ def make_rgbd(
     DataError
         If the folder holds something else, or camera or white image are not those of the frames.
     """
-    from lifcal.imaging.grid_check import check_grid
+    from lifcal.grid.check import check_grid
 
     times = _list_times(frames, options)
     poses = None if options.poses is None else _read_poses(options, frames, listener)
@@ -351,8 +351,8 @@ def _make_engine(
 
     None if no frame can be used.
     """
-    from lifcal.imaging.devignette import vignetting_from_white
-    from lifcal.imaging.grid_check import check_grid, check_lens_types
+    from lifcal.grid.check import check_grid, check_lens_types
+    from lifcal.grid.flat_field import vignetting_from_white
     from lifcal.metric import DepthEngine
 
     usable, grid, findings = run.usable, camera.grid, run.findings

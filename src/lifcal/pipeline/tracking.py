@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -22,10 +21,10 @@ from lifcal.files import write_bytes
 from lifcal.geometry import RigidTransform
 from lifcal.imaging.files import read_image
 from lifcal.imaging.frames import LUMINANCE
+from lifcal.listener import Listener
 from lifcal.pipeline.focusing import FocusRun
-from lifcal.pipeline.listener import Listener
 from lifcal.pipeline.starting import start_geometry
-from lifcal.sfm import SfmModel, SfmOptions, reconstruct
+from lifcal.sfm import SfmEngine, SfmModel, SfmViews
 
 _CACHE = Path("cache") / "sfm.npz"
 _SCRATCH = Path("cache") / "colmap"
@@ -33,14 +32,14 @@ _STAGES = {"features": "finding features", "matching": "matching", "mapping": "f
 
 
 def track_frames(
-    run: FocusRun, options: SfmOptions, focal_px: float | None, listener: Listener
+    run: FocusRun, sfm: SfmEngine, focal_px: float | None, listener: Listener
 ) -> SfmModel:
     """Find the poses of all frames that are done, one image for each, in their order.
 
     The result is kept in the folder and taken from there if nothing has changed.
     """
     folder = run.record.folder
-    key = _key(run, options, focal_px)
+    key = _key(run, sfm, focal_px)
     kept = _read(folder / _CACHE, key)
     if kept is not None:
         return kept
@@ -66,18 +65,15 @@ def track_frames(
                 step(_STAGES[name])
             count += 1
 
-        model = reconstruct(
+        views = SfmViews(
             images,
             masks,
             run.record.content["settings"]["scale"],
-            options,
-            scratch=folder / _SCRATCH,
-            depths=lambda index: read_map(index, "u"),
-            sigmas=lambda index: read_map(index, "sigma"),
-            focal_px=focal_px,
-            judge=judge,
-            on_stage=on_stage,
+            lambda index: read_map(index, "u"),
+            lambda index: read_map(index, "sigma"),
+            focal_px,
         )
+        model = sfm.reconstruct(views, judge=judge, on_stage=on_stage, scratch=folder / _SCRATCH)
         step("")
     _write(folder / _CACHE, key, model)
     return model
@@ -92,12 +88,12 @@ def read_gray(path: Path) -> npt.NDArray[np.uint8]:
     return np.asarray(np.clip(np.rint(values), 0, 255), np.uint8)
 
 
-def _key(run: FocusRun, options: SfmOptions, focal_px: float | None) -> str:
+def _key(run: FocusRun, sfm: SfmEngine, focal_px: float | None) -> str:
     """Return what tells this input from another."""
     entries = run.record.content["frames"]
     content: dict[str, Any] = {
         "version": __version__,
-        "options": asdict(options),
+        "options": dict(sfm.describe()),
         "focal_px": focal_px,
         "settings": run.record.content["settings"],
         "grid": run.record.content["grid"],

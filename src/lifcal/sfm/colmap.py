@@ -11,20 +11,22 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray, read_only
+from lifcal.arrays import BoolArray, Float32Array, FloatArray, read_only
 from lifcal.camera import BrownDistortion
 from lifcal.diagnostics import Finding
 from lifcal.errors import ConfigError, DataError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
 from lifcal.imaging.files import write_png
 from lifcal.sfm.depth_check import agree_with_depth
+from lifcal.sfm.engine import SfmViews
+from lifcal.sfm.model import SfmModel
 from lifcal.sfm.retrieval import find_similar_pairs
 from lifcal.sfm.rigidity import (
     FOCAL_RANGE,
@@ -120,46 +122,42 @@ class SfmOptions:
             raise InputError("max_features needs 100 or more, min_frames 2 or more")
 
 
-@dataclass(frozen=True, eq=False)
-class SfmModel:
-    """Poses, points and tracks in a frame of arbitrary scale.
+@dataclass(frozen=True)
+class ColmapEngine:
+    """COLMAP's incremental mapping, helped by virtual depths: the engine that is used by default.
 
     Parameters
     ----------
-    focal_px : float
-        F of the virtual image, in raw pixels.
-    principal_px : (2,) float64
-        c, raw pixels.
-    distortion : BrownDistortion
-        One radial term.
-    cam_from_sfm : tuple of RigidTransform or None
-        One for each image; None where it was not registered.
-    points_sfm : (n_points, 3) float64
-    point_indices, view_indices : (n_tracked,) int64
-        Which point was found in which image, sorted by point and image.
-    points_virt_px : (n_tracked, 2) float64
-        Where, in the recorded virtual image, raw pixels.
-    mean_error_px : float
-        Mean reprojection error, pixels of the images.
-    findings : tuple of Finding
-        What is good to know about how F was found, and about what was left out.
+    options : SfmOptions
     """
 
-    focal_px: float
-    principal_px: FloatArray
-    distortion: BrownDistortion
-    cam_from_sfm: tuple[RigidTransform | None, ...]
-    points_sfm: FloatArray
-    point_indices: IntArray
-    view_indices: IntArray
-    points_virt_px: FloatArray
-    mean_error_px: float
-    findings: tuple[Finding, ...] = ()
+    options: SfmOptions = SfmOptions()
 
-    @property
-    def registered(self) -> BoolArray:
-        """Which images have a pose, (n_images,)."""
-        return np.array([pose is not None for pose in self.cam_from_sfm], np.bool_)
+    def describe(self) -> dict[str, Any]:
+        """Return what the result depends on besides the views."""
+        return {"engine": "colmap", **asdict(self.options)}
+
+    def reconstruct(
+        self,
+        views: SfmViews,
+        *,
+        judge: Callable[[SfmModel], float] | None = None,
+        on_stage: Callable[[str], None] | None = None,
+        scratch: Path | None = None,
+    ) -> SfmModel:
+        """Find poses and points; see `reconstruct`."""
+        return reconstruct(
+            views.images,
+            views.masks,
+            views.scale,
+            self.options,
+            scratch=scratch,
+            depths=views.read_depth,
+            sigmas=views.read_sigma,
+            focal_px=views.focal_px,
+            judge=judge,
+            on_stage=on_stage,
+        )
 
 
 def reconstruct(

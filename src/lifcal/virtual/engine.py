@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -12,9 +11,9 @@ import numpy as np
 from lifcal.arrays import Float32Array
 from lifcal.camera.grid import MicroLensGrid
 from lifcal.errors import EstimationError, InputError
-from lifcal.imaging.devignette import DARKEST, vignetting_from_discs
+from lifcal.grid.flat_field import DARKEST, vignetting_from_discs
+from lifcal.grid.overlap_fit import BAYER_BLUR_PX2
 from lifcal.imaging.frames import Frame
-from lifcal.imaging.overlap_fit import BAYER_BLUR_PX2
 from lifcal.virtual.depth import (
     DepthOptions,
     VirtualDepth,
@@ -171,15 +170,3 @@ class FocusEngine:
             image, self.grid, depth, optics=optics, filters=self._filters, workspace=space
         )
         return FocusedFrame(depth, focused)
-
-
-def spread_choice(count: int, most: int) -> list[int]:
-    """Return up to `most` of `count` indices, evenly spread, the first and the last among them.
-
-    One alone is in the middle.
-    """
-    if count <= most:
-        return list(range(count))
-    if most == 1:
-        return [count // 2]
-    return [math.floor(i * (count - 1) / (most - 1) + 0.5) for i in range(most)]

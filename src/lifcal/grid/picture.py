@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from lifcal.arrays import Float32Array
-from lifcal.imaging.grid_fit import GridFit, LensFlag
+from lifcal.grid.fit import GridFit, LensFlag
 from lifcal.imaging.preview import ColorImage, color_bar, colorize, panel, tile
 
 _SIDE = 640

@@ -16,9 +16,9 @@ from lifcal.arrays import Float32Array
 from lifcal.camera.apertures import OverlapDiscs
 from lifcal.camera.grid import MicroLensGrid
 from lifcal.errors import InputError
-from lifcal.imaging import _kernels
+from lifcal.grid import _kernels
+from lifcal.grid.overlap_fit import compute_blurred_overlap
 from lifcal.imaging.frames import Frame
-from lifcal.imaging.overlap_fit import compute_blurred_overlap
 
 DARKEST = 0.1
 _STEP_PX = 0.1

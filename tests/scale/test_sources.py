@@ -6,24 +6,26 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from lifcal.bundle import CameraPositions
 from lifcal.camera import BrownDistortion, PinholeArray
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.geometry import RigidTransform, Trajectory, write_tum
-from lifcal.imaging.files import write_png
-from lifcal.imaging.markers import Marker, draw_marker
-from lifcal.pipeline.listener import Listener
-from lifcal.pipeline.scale import (
+from lifcal.imaging.markers import DICTIONARY, Marker, draw_marker
+from lifcal.listener import Listener
+from lifcal.reconstruction import Reconstruction, triangulate
+from lifcal.scale import (
+    KnownOptics,
+    Markers,
     PickedDistance,
+    ScaleKnowledge,
     ScaleOptions,
-    find_frame,
-    find_markers,
-    place_markers,
-    place_picked,
+    find_scale,
     read_marker_distances,
     read_picked_distances,
-    read_positions,
 )
-from lifcal.reconstruction import Reconstruction, triangulate
+from lifcal.scale.markers import find_markers, place_markers
+from lifcal.scale.picked import find_frame, place_picked
+from lifcal.scale.trajectory import read_positions
 
 ARRAY = PinholeArray(1000.0, 320.0, 240.0, 0.5, 2000.0)
 SCALE = 0.5
@@ -139,7 +141,7 @@ def geometry(rng):
 def see(geometry, points, views):
     """Where virtual images of views show one point each."""
     where = replace(geometry, points_world_mm=np.atleast_2d(points))
-    cam = where.cam_points(np.arange(len(where.points_world)), np.asarray(views))
+    cam = where.cam_points(np.arange(len(where.points_world_mm)), np.asarray(views))
     return where.virtual_points(cam)[0]
 
 
@@ -176,7 +178,7 @@ def test_markers_are_placed_exactly(geometry, rng):
         9: square((80.0, -30.0, 700.0), 40.0, rng),
     }
     seen = sight(geometry, markers, range(6))
-    options = ScaleOptions(marker_size_mm=40.0, marker_distances=((4, 9, 170.0, 0.3),))
+    options = Markers(40.0, distances=((4, 9, 170.0, 0.3),))
     found = place_markers(geometry, seen, SCALE, options)
     wanted = np.vstack(list(markers.values()))
     np.testing.assert_allclose(found.points_world, wanted, atol=1e-4)
@@ -201,9 +203,7 @@ def test_markers_are_placed_exactly(geometry, rng):
         np.testing.assert_allclose(see(geometry, wanted[point], [view])[0], xy, atol=0.02)
     distances = found.distances(100)
     np.testing.assert_array_equal(distances.point_ids, found.ends + 100)
-    given = place_markers(
-        geometry, seen, SCALE, ScaleOptions(marker_size_mm=40.0, marker_sigma_mm=0.5)
-    )
+    given = place_markers(geometry, seen, SCALE, Markers(40.0, 0.5))
     assert set(given.sigmas_mm.tolist()) == {0.5}
 
 
@@ -212,7 +212,7 @@ def test_a_wrong_sighting_is_left_out(geometry, rng):
     seen = sight(geometry, {7: corners}, range(6))
     wrong = seen[4][0]
     seen[4] = [Marker(7, wrong.corners_px + np.array([25.0, -10.0]))]
-    found = place_markers(geometry, seen, SCALE, ScaleOptions(marker_size_mm=40.0))
+    found = place_markers(geometry, seen, SCALE, Markers(40.0))
     np.testing.assert_allclose(found.points_world, corners, atol=1e-4)
     assert 4 not in found.references
     assert sorted(set(found.seen_views.tolist())) == [0, 1, 2, 3, 5]
@@ -224,7 +224,7 @@ def test_corners_in_another_order_are_a_wrong_sighting(geometry, rng):
     corners = square((10.0, 20.0, 800.0), 40.0, rng)
     seen = sight(geometry, {7: corners}, range(6))
     seen[1] = [Marker(7, np.roll(seen[1][0].corners_px, 1, axis=0))]
-    found = place_markers(geometry, seen, SCALE, ScaleOptions(marker_size_mm=40.0))
+    found = place_markers(geometry, seen, SCALE, Markers(40.0))
     np.testing.assert_allclose(found.points_world, corners, atol=1e-4)
 
 
@@ -232,7 +232,7 @@ def test_markers_that_are_missing(geometry, rng):
     markers = {i: square((60.0 * i, 0.0, 800.0), 40.0, rng) for i in (0, 1)}
     seen = sight(geometry, markers, range(6))
     known = ((0, 1, 60.0, 0.1), (0, 5, 300.0, 0.1))
-    found = place_markers(geometry, seen, SCALE, ScaleOptions(marker_distances=known))
+    found = place_markers(geometry, seen, SCALE, Markers(distances=known))
     # the corners, without what their sides are
     np.testing.assert_allclose(found.points_world, np.vstack(list(markers.values())), atol=1e-4)
     np.testing.assert_array_equal(found.ends, [[[0, 1, 2, 3], [4, 5, 6, 7]]])
@@ -240,16 +240,16 @@ def test_markers_that_are_missing(geometry, rng):
     assert [each.code for each in found.findings] == ["marker-missing"]
     assert found.findings[0].evidence == {"marker": 5}
     with pytest.raises(DataError, match=r"none of the marker distances.*\[0, 1\]"):
-        place_markers(geometry, seen, SCALE, ScaleOptions(marker_distances=known[1:]))
+        place_markers(geometry, seen, SCALE, Markers(distances=known[1:]))
     once = {2: seen[2], 3: []}
     with pytest.raises(DataError, match=r"markers \[0, 1\] were found, but none in 2 views"):
-        place_markers(geometry, once, SCALE, ScaleOptions(marker_size_mm=40.0))
+        place_markers(geometry, once, SCALE, Markers(40.0))
 
 
 def test_markers_without_a_distance_are_not_measured(geometry, rng):
     markers = {i: square((60.0 * i, 0.0, 800.0), 40.0, rng) for i in (0, 1, 2)}
     seen = sight(geometry, markers, range(6))
-    options = ScaleOptions(marker_distances=((0, 2, 120.0, 0.1),))
+    options = Markers(distances=((0, 2, 120.0, 0.1),))
     found = place_markers(geometry, seen, SCALE, options)
     wanted = np.vstack([markers[0], markers[2]])
     np.testing.assert_allclose(found.points_world, wanted, atol=1e-4)
@@ -257,14 +257,11 @@ def test_markers_without_a_distance_are_not_measured(geometry, rng):
 
 def test_markers_and_picked_points_together(geometry, rng):
     seen = sight(geometry, {7: square((10.0, 20.0, 800.0), 40.0, rng)}, range(6))
-    options = ScaleOptions(
-        marker_size_mm=40.0,
-        distances=(PickedDistance("c", (100.0, 80.0), (200.0, 150.0), 90.0, 0.4),),
-    )
-    corners = place_markers(geometry, seen, SCALE, options)
+    distances = (PickedDistance("c", (100.0, 80.0), (200.0, 150.0), 90.0, 0.4),)
+    corners = place_markers(geometry, seen, SCALE, Markers(40.0))
     images = [draw_plane(geometry, view) for view in range(6)]
     picked = place_picked(
-        geometry, options.distances, lambda _: 0, lambda *_: 3.0, lambda view: images[view], SCALE
+        geometry, distances, lambda _: 0, lambda *_: 3.0, lambda view: images[view], SCALE
     )
     both = corners.join(picked)
     assert len(both.points_world) == 6
@@ -340,24 +337,21 @@ def test_picked_points(geometry):
 # Markers in pictures
 
 
-def write_picture(path, code):
+def make_picture(code):
     image = np.full((160, 200), 220, np.uint8)
     image[40:120, 60:140] = code
-    write_png(path, image)
-    return path
+    return image
 
 
-def test_find_markers(tmp_path):
-    blank = tmp_path / "blank.png"
-    write_png(blank, np.full((160, 200), 200, np.uint8))
-    paths = [write_picture(tmp_path / "a.png", draw_marker(17, 10)), blank]
-    found = find_markers(paths, ScaleOptions(marker_size_mm=40.0), Listener())
+def test_find_markers():
+    blank = np.full((160, 200), 200, np.uint8)
+    pictures = [make_picture(draw_marker(17, 10)), blank]
+    found = find_markers(2, pictures.__getitem__, DICTIONARY, Listener())
     assert [[marker.id for marker in image] for image in found] == [[17], []]
-    other = ScaleOptions(marker_size_mm=40.0, dictionary="DICT_4X4_50")
     with pytest.raises(DataError, match="give --dictionary DICT_6X6_250"):
-        find_markers(paths[:1], other, Listener())
+        find_markers(1, pictures.__getitem__, "DICT_4X4_50", Listener())
     with pytest.raises(DataError, match="no marker of DICT_6X6_250 in any of 1 focused images"):
-        find_markers([blank], ScaleOptions(marker_size_mm=40.0), Listener())
+        find_markers(1, lambda _: blank, DICTIONARY, Listener())
 
 
 # Options
@@ -396,7 +390,7 @@ def test_a_marker_that_moved_is_left_out(geometry, rng):
     here, there = square((10.0, 20.0, 800.0), 40.0, rng), square((70.0, 20.0, 800.0), 40.0, rng)
     seen = sight(geometry, {3: here}, range(3)) | sight(geometry, {3: there}, range(3, 6))
     with pytest.raises(DataError, match="none in 2 views that agree"):
-        place_markers(geometry, seen, SCALE, ScaleOptions(marker_size_mm=40.0))
+        place_markers(geometry, seen, SCALE, Markers(40.0))
 
 
 def test_a_point_outside_the_image(geometry):
@@ -418,3 +412,33 @@ def test_find_frame():
         find_frame("0002", names, registered)
     with pytest.raises(DataError, match="there is no frame 0009"):
         find_frame("0009", names, registered)
+
+
+# Sources together
+
+
+class OwnSource:
+    """A source that someone else wrote: a laser says how far the camera moved."""
+
+    def describe(self):
+        return {"source": "laser"}
+
+    def find(self, views, listener):
+        with listener.status("asking the laser"):
+            places = np.arange(3.0 * views).reshape(-1, 3)
+        positions = CameraPositions(np.arange(views), places, np.ones(views))
+        return ScaleKnowledge(positions=positions)
+
+
+def test_sources_of_others_are_asked_too():
+    options = ScaleOptions(marker_size_mm=40.0, others=(OwnSource(),))
+    assert [source.describe()["source"] for source in options.list_sources()] == [
+        "markers",
+        "laser",
+    ]
+    known = find_scale([OwnSource(), KnownOptics({"f_L": 16.0, "B": 0.4})], 5, Listener())
+    assert known.fixed == {"f_L": 16.0, "B": 0.4}
+    assert known.positions.view_ids.tolist() == [0, 1, 2, 3, 4]
+    assert known.points is None
+    with pytest.raises(InputError, match="two sources give camera positions"):
+        find_scale([OwnSource(), OwnSource()], 5, Listener())

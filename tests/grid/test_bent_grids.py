@@ -9,16 +9,16 @@ from benchmarks.grid import make_optics, make_white
 from benchmarks.white_images import DISTANCE, FAR, SIZE, render_white, rms
 from lifcal.camera import GridBend, MicroLensGrid, read_grid, write_grid
 from lifcal.errors import DataError
-from lifcal.imaging.frames import make_frame, open_frames
-from lifcal.imaging.grid_check import (
+from lifcal.grid.check import (
     check_grid,
     compare_fill,
     follow_grid,
     measure_grid_shifts,
     measure_offset,
 )
-from lifcal.imaging.grid_fit import LensFlag, fit_grid_to_frames, fit_grid_to_white, refine_grid
-from lifcal.imaging.grid_picture import draw_grid_fit
+from lifcal.grid.fit import LensFlag, fit_grid_to_frames, fit_grid_to_white, refine_grid
+from lifcal.grid.picture import draw_grid_fit
+from lifcal.imaging.frames import make_frame, open_frames
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import scipy.fft
 from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from lifcal.camera.grid import Lattice
 from lifcal.errors import EstimationError
-from lifcal.imaging import _kernels
+from lifcal.grid import _kernels
 
 MIN_PITCH_PX = 5.0
 _MIN_LENSES = 6

@@ -18,8 +18,8 @@ from lifcal.arrays import Float32Array, FloatArray, IntArray
 from lifcal.camera.apertures import OverlapDiscs, compute_disc_overlap
 from lifcal.camera.grid import Lattice, MicroLensGrid
 from lifcal.diagnostics import Finding
-from lifcal.imaging import _kernels
-from lifcal.imaging.lattice_search import make_cells, measure_brightness
+from lifcal.grid import _kernels
+from lifcal.grid.lattice_search import make_cells, measure_brightness
 
 _REACH = 0.75
 """Of the profiles, in pitches."""

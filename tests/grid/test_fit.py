@@ -16,8 +16,7 @@ from benchmarks.grid import (
 )
 from lifcal.camera import Lattice, MicroLensGrid, read_grid, write_grid
 from lifcal.errors import DataError, EstimationError, InputError
-from lifcal.imaging.frames import make_frame, open_frames
-from lifcal.imaging.grid_fit import (
+from lifcal.grid.fit import (
     WHITE_STRUCTURE,
     LensFlag,
     average_frames,
@@ -25,7 +24,8 @@ from lifcal.imaging.grid_fit import (
     fit_grid_to_white,
     refine_grid,
 )
-from lifcal.imaging.lattice_search import find_lattice
+from lifcal.grid.lattice_search import find_lattice
+from lifcal.imaging.frames import make_frame, open_frames
 from lifcal.imaging.raytrix import read_raytrix_xml
 from lifcal.simulate import Imperfections, Simulation, SimulationOptions
 

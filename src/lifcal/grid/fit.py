@@ -19,15 +19,15 @@ from lifcal.camera.bend import LARGEST_ORDER, FieldFit, cut_tiles, evaluate_term
 from lifcal.camera.grid import Lattice, MicroLensGrid, find_rows
 from lifcal.diagnostics import Finding
 from lifcal.errors import DataError, EstimationError, InputError
-from lifcal.imaging.frames import Frame, Frames
-from lifcal.imaging.lattice_search import compute_calm, find_lattice
-from lifcal.imaging.lens_match import LensMatch, match_by_type, match_lenses
-from lifcal.imaging.overlap_fit import (
+from lifcal.grid.lattice_search import compute_calm, find_lattice
+from lifcal.grid.lens_match import LensMatch, match_by_type, match_lenses
+from lifcal.grid.overlap_fit import (
     BAYER_BLUR_PX2,
     find_types,
     fit_discs,
     measure_profiles,
 )
+from lifcal.imaging.frames import Frame, Frames
 
 _FIRST_REACH = 10.0
 """In pitches from the middle of the image: so far a lattice that the spectrum shows to 0.1 % stays

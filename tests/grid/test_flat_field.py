@@ -6,7 +6,7 @@ import pytest
 from benchmarks.grid import make_optics
 from lifcal.camera import OverlapDiscs
 from lifcal.errors import InputError
-from lifcal.imaging.devignette import devignette, vignetting_from_discs, vignetting_from_white
+from lifcal.grid.flat_field import devignette, vignetting_from_discs, vignetting_from_white
 from lifcal.simulate import Renderer
 
 

@@ -5,9 +5,7 @@ import pytest
 
 from lifcal.camera import MicroLensGrid
 from lifcal.errors import DataError
-from lifcal.imaging.camera_formats import read_camera_file
-from lifcal.imaging.frames import make_frame, open_frames
-from lifcal.imaging.grid_check import (
+from lifcal.grid.check import (
     GridOffset,
     check_grid,
     check_lens_types,
@@ -17,13 +15,15 @@ from lifcal.imaging.grid_check import (
     measure_offset,
     move_grid,
 )
-from lifcal.imaging.grid_fit import (
+from lifcal.grid.fit import (
     average_frames,
     fit_grid_to_frames,
     fit_grid_to_white,
     refine_grid,
 )
-from lifcal.imaging.overlap_fit import match_types
+from lifcal.grid.overlap_fit import match_types
+from lifcal.imaging.camera_formats import read_camera_file
+from lifcal.imaging.frames import make_frame, open_frames
 from lifcal.simulate import Imperfections, Simulation, SimulationOptions
 
 REGULAR = Imperfections(lattice="recorded")

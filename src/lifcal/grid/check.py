@@ -13,10 +13,11 @@ import numpy.typing as npt
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.camera.grid import Lattice, MicroLensGrid
 from lifcal.errors import DataError, EstimationError
-from lifcal.imaging.frames import Frame, Frames, check_plenoptic
-from lifcal.imaging.grid_fit import average_frames, refine_grid
-from lifcal.imaging.lattice_search import compute_calm
-from lifcal.imaging.overlap_fit import match_types, measure_fill
+from lifcal.grid.fit import average_frames, refine_grid
+from lifcal.grid.lattice_search import compute_calm
+from lifcal.grid.overlap_fit import match_types, measure_fill
+from lifcal.grid.plenoptic import check_plenoptic
+from lifcal.imaging.frames import Frame, Frames
 
 LARGE_MISFIT = 0.01
 """A misfit of the centers to the raws, in pitches, from which a user is told: 0.2 px at a pitch of

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from lifcal.camera.grid import Lattice, MicroLensGrid
-from lifcal.imaging import _kernels
-from lifcal.imaging.lattice_search import (
+from lifcal.grid import _kernels
+from lifcal.grid.lattice_search import (
     CellIndex,
     fold,
     make_cells,

@@ -1,0 +1,34 @@
+"""Where millimetres come from: markers, picked points, a trajectory, known optics.
+
+Each is a `ScaleSource` in a file of its own; `ScaleOptions` lists those that a user asks for, and
+takes sources of other people too (`others`).
+"""
+
+from lifcal.scale.markers import Markers, read_marker_distances
+from lifcal.scale.optics import KnownOptics
+from lifcal.scale.options import ScaleOptions
+from lifcal.scale.picked import PickedDistance, PickedPoints, read_picked_distances
+from lifcal.scale.source import (
+    ScaleKnowledge,
+    ScalePoints,
+    ScaleSource,
+    ScaleViews,
+    find_scale,
+)
+from lifcal.scale.trajectory import KnownTrajectory
+
+__all__ = [
+    "KnownOptics",
+    "KnownTrajectory",
+    "Markers",
+    "PickedDistance",
+    "PickedPoints",
+    "ScaleKnowledge",
+    "ScaleOptions",
+    "ScalePoints",
+    "ScaleSource",
+    "ScaleViews",
+    "find_scale",
+    "read_marker_distances",
+    "read_picked_distances",
+]

@@ -1,0 +1,83 @@
+"""What a user says about the scale, for the command line and `lifcal.calibrate` alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lifcal.errors import InputError
+from lifcal.imaging.markers import DICTIONARY
+from lifcal.scale.markers import Markers
+from lifcal.scale.optics import KnownOptics
+from lifcal.scale.picked import PickedDistance, PickedPoints
+from lifcal.scale.source import ScaleSource
+from lifcal.scale.trajectory import KnownTrajectory
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleOptions:
+    """What is known of lengths. Without any, the calibration is up to scale.
+
+    Parameters
+    ----------
+    marker_size_mm : float or None
+        Side of the black squares.
+    marker_sigma_mm : float or None
+        Its standard deviation; 0.2 % without.
+    marker_distances : tuple of (int, int, float, float)
+        Two markers' ids, the distance between their centers and its sigma, mm.
+    dictionary : str
+        ArUco dictionary of the printed markers.
+    distances : tuple of PickedDistance
+    trajectory : Path or None
+        Known poses, TUM format; the timestamp is the frame's index.
+    trajectory_sigma_mm : float
+    known : mapping of str to float
+        f_L and B in mm, both: recalibration.
+    others : tuple of ScaleSource
+        Sources of your own.
+    """
+
+    marker_size_mm: float | None = None
+    marker_sigma_mm: float | None = None
+    marker_distances: tuple[tuple[int, int, float, float], ...] = ()
+    dictionary: str = DICTIONARY
+    distances: tuple[PickedDistance, ...] = ()
+    trajectory: Path | None = None
+    trajectory_sigma_mm: float = 1.0
+    known: Mapping[str, float] = field(default_factory=dict)
+    others: tuple[ScaleSource, ...] = ()
+
+    def __post_init__(self) -> None:
+        Markers(sigma_mm=self.marker_sigma_mm)  # checks what is given, and so do the sources
+        self.list_sources()
+        if not self.trajectory_sigma_mm > 0.0:
+            raise InputError(
+                f"trajectory_sigma_mm is {self.trajectory_sigma_mm}, needs a positive number"
+            )
+        if self.known and (self.uses_markers or self.distances or self.trajectory is not None):
+            raise InputError(
+                "known f_L and B give the scale: leave out markers, distances and the trajectory"
+            )
+
+    def list_sources(self) -> list[ScaleSource]:
+        """Return the sources that are asked for."""
+        markers = Markers(
+            self.marker_size_mm, self.marker_sigma_mm, self.marker_distances, self.dictionary
+        )
+        sources: list[ScaleSource] = []
+        if self.uses_markers:
+            sources.append(markers)
+        if self.distances:
+            sources.append(PickedPoints(self.distances))
+        if self.trajectory is not None:
+            sources.append(KnownTrajectory(self.trajectory, self.trajectory_sigma_mm))
+        if self.known:
+            sources.append(KnownOptics(self.known))
+        return [*sources, *self.others]
+
+    @property
+    def uses_markers(self) -> bool:
+        """Whether markers are to be looked for."""
+        return self.marker_size_mm is not None or bool(self.marker_distances)

@@ -1,0 +1,199 @@
+"""What a source of scale is given, and what it has to find.
+
+A calibration without scale knows every length up to one common factor. Each source in this room
+says something that fixes it: markers of known size, a distance between picked points, a known
+trajectory, a known f_L and B. Others can be written: any object with the methods of `ScaleSource`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lifcal.arrays import FloatArray, IntArray
+from lifcal.bundle import CameraPositions, Distances
+from lifcal.diagnostics import Finding
+from lifcal.errors import InputError
+from lifcal.listener import Listener
+from lifcal.reconstruction import Reconstruction
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleViews:
+    """What a source may look at: the registered frames of a recording, before the scale is known.
+
+    Parameters
+    ----------
+    reconstruction : Reconstruction
+        Poses of the views and a first camera, of arbitrary scale.
+    frame_names : tuple of str
+        All frames of the recording.
+    frame_indices : (n_views,) int64
+        Which of them each view is.
+    times : (n_views,) float64
+        Timestamps of the views.
+    image_scale : float
+        Size of the focused images relative to the raw.
+    read_focused : callable
+        Returns the totally focused image of a view as (rows, cols) uint8.
+    sample_depth : callable
+        Returns the virtual depth of a view at a raw place (2,); NaN where it is unknown.
+    """
+
+    reconstruction: Reconstruction
+    frame_names: tuple[str, ...]
+    frame_indices: IntArray
+    times: FloatArray
+    image_scale: float
+    read_focused: Callable[[int], npt.NDArray[np.uint8]]
+    sample_depth: Callable[[int, FloatArray], float]
+
+    @property
+    def n_views(self) -> int:
+        """Frames that are registered."""
+        return len(self.frame_indices)
+
+    @property
+    def view_names(self) -> list[str]:
+        """Names of the frames that are registered."""
+        return [self.frame_names[index] for index in self.frame_indices.tolist()]
+
+
+@dataclass(frozen=True, eq=False)
+class ScalePoints:
+    """Points that are measured for the scale, and what is known of them.
+
+    Parameters
+    ----------
+    points_world : (n, 3) float64
+        Where they are about, in the geometry's scale.
+    references : (n,) int64
+        The view in which each is as it was picked, or well seen.
+    normals_world : (n, 3) float64
+        Of the surfaces that they lie on; NaN where unknown.
+    ends : (n_distances, 2, 4) int64
+        Into `points_world`: a marker's four corners, whose mean is its center, or one point four
+        times.
+    lengths_mm, sigmas_mm : (n_distances,) float64
+    seen_points, seen_views : (n_seen,) int64
+        Where points were found or picked ...
+    seen_px : (n_seen, 2) float64
+        ... in the recorded virtual image, raw px.
+    source : str
+    labels : tuple of str
+        What people call each distance.
+    findings : tuple of Finding
+    """
+
+    points_world: FloatArray
+    references: IntArray
+    normals_world: FloatArray
+    seen_points: IntArray
+    seen_views: IntArray
+    seen_px: FloatArray
+    ends: IntArray
+    lengths_mm: FloatArray
+    sigmas_mm: FloatArray
+    source: str
+    labels: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+
+    def distances(self, first_id: int) -> Distances:
+        """Return the distances, points numbered from `first_id` on."""
+        return Distances(
+            self.ends + first_id, self.lengths_mm, self.sigmas_mm, self.source, self.labels
+        )
+
+    def join(self, other: ScalePoints) -> ScalePoints:
+        """Return these points and those of another source."""
+        first = len(self.points_world)
+        return ScalePoints(
+            np.concatenate([self.points_world, other.points_world]),
+            np.concatenate([self.references, other.references]),
+            np.concatenate([self.normals_world, other.normals_world]),
+            np.concatenate([self.seen_points, other.seen_points + first]),
+            np.concatenate([self.seen_views, other.seen_views]),
+            np.concatenate([self.seen_px, other.seen_px]),
+            np.concatenate([self.ends, other.ends + first]),
+            np.concatenate([self.lengths_mm, other.lengths_mm]),
+            np.concatenate([self.sigmas_mm, other.sigmas_mm]),
+            f"{self.source} and {other.source}",
+            self.labels + other.labels,
+            self.findings + other.findings,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleKnowledge:
+    """What sources found.
+
+    Parameters
+    ----------
+    points : ScalePoints or None
+        Points to measure, with distances between them.
+    positions : CameraPositions or None
+        Where the camera was.
+    fixed : mapping of str to float
+        Parameters of the camera that are held, in mm.
+    findings : tuple of Finding
+    """
+
+    points: ScalePoints | None = None
+    positions: CameraPositions | None = None
+    fixed: Mapping[str, float] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    def join(self, other: ScaleKnowledge) -> ScaleKnowledge:
+        """Return what two sources know together.
+
+        Raises
+        ------
+        InputError
+            If both know camera positions.
+        """
+        if self.positions is not None and other.positions is not None:
+            raise InputError("two sources give camera positions: leave one of them out")
+        points = self.points or other.points
+        if self.points is not None and other.points is not None:
+            points = self.points.join(other.points)
+        return ScaleKnowledge(
+            points,
+            self.positions or other.positions,
+            {**self.fixed, **other.fixed},
+            self.findings + other.findings,
+        )
+
+
+class ScaleSource(Protocol):
+    """Something that tells how large the scene is."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return what the result depends on, as numbers and text.
+
+        A finished calibration is taken from its folder only if this is the same.
+        """
+        ...
+
+    def find(self, views: ScaleViews, listener: Listener) -> ScaleKnowledge:
+        """Return what is known of lengths.
+
+        Raises
+        ------
+        DataError
+            If what the source needs is not in the images or files.
+        """
+        ...
+
+
+def find_scale(
+    sources: Sequence[ScaleSource], views: ScaleViews, listener: Listener
+) -> ScaleKnowledge:
+    """Return what several sources know together."""
+    known = ScaleKnowledge()
+    for source in sources:
+        known = known.join(source.find(views, listener))
+    return known
