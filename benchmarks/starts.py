@@ -16,12 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.figures import Figure
+from lifcal.calibration import CalibrateOptions
+from lifcal.calibration.start import start_from_views
 from lifcal.camera import PlenopticCamera, read_camera
 from lifcal.errors import EstimationError
 from lifcal.imaging.frames import open_frames
 from lifcal.listener import Listener
+from lifcal.pipeline.calibration import list_views
 from lifcal.pipeline.focusing import focus_frames
-from lifcal.pipeline.starting import start_geometry
 from lifcal.pipeline.tracking import track_frames
 from lifcal.sfm import ColmapEngine
 from lifcal.simulate import Simulation, SimulationOptions, write_sequence
@@ -99,8 +101,10 @@ def _start(name: str, data: Path, truth: PlenopticCamera) -> Outcome:
     frames = open_frames([str(data / name / "raw")])
     sources = {"grid": None, "white": data / name / "white.png", "xml": None}
     run = focus_frames(frames, folder, DepthOptions(), sources, Listener())
-    model = track_frames(run, ColmapEngine(), None, Listener())
-    virtual = start_geometry(model, run).virtual
+    views = list_views(run, CalibrateOptions(1000.0 * truth.pixel_size_mm))
+    model = track_frames(run, views, ColmapEngine(), None, Listener())
+    scale = float(run.record.content["settings"]["scale"])
+    virtual = start_from_views(model, views, scale).virtual
     array = virtual.state.array
     return Outcome(
         name,

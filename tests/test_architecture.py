@@ -26,6 +26,7 @@ ROOMS = [
     "measure",
     "bundle",
     "scale",
+    "calibration",
     "metric",
     "export",
     "evaluate",

@@ -14,6 +14,7 @@ import pytest
 
 import lifcal
 from lifcal.bundle import SolverOptions, solve
+from lifcal.calibration import CalibrateOptions, Workbench, camera_priors
 from lifcal.camera import read_camera
 from lifcal.cli.app import app
 from lifcal.errors import ConfigError, DataError, InputError
@@ -22,17 +23,11 @@ from lifcal.geometry import Trajectory, read_tum, write_tum
 from lifcal.imaging.frames import open_frames
 from lifcal.imaging.markers import draw_marker
 from lifcal.listener import Listener
-from lifcal.pipeline.calibration import (
-    FILES,
-    CalibrateOptions,
-    _Bench,
-    _key,
-    calibrate_frames,
-    camera_priors,
-)
+from lifcal.pipeline.calibration import FILES, _key, calibrate_frames
 from lifcal.pipeline.tracking import _read as read_cache
 from lifcal.reconstruction import read_observations
 from lifcal.scale import PickedDistance, ScaleOptions
+from lifcal.sfm import ColmapEngine
 from lifcal.simulate import Simulation, SimulationOptions
 from lifcal.simulate.sequence import write_sequence
 
@@ -154,7 +149,7 @@ import importlib, json, sys
 from pathlib import Path
 import lifcal
 from lifcal.camera import read_grid
-from lifcal.pipeline.rehearsal import rehearse
+from lifcal.calibration.rehearsal import rehearse
 from lifcal.virtual import DepthOptions, FocusEngine
 
 def compiled():
@@ -234,10 +229,10 @@ def test_another_trajectory_in_the_same_file_is_another_run(recording, found, tm
     options = recording.options(
         ScaleOptions(trajectory=shutil.copy(recording.folder / "truth" / "poses.txt", path))
     )
-    first = _key(run, options)
-    assert _key(run, options) == first
+    first = _key(run, options, ColmapEngine())
+    assert _key(run, options, ColmapEngine()) == first
     path.write_text(path.read_text().replace("1", "2"))
-    assert _key(run, options) != first
+    assert _key(run, options, ColmapEngine()) != first
 
 
 def test_times_of_a_clock(recording, tracked, tmp_path):
@@ -472,13 +467,13 @@ def test_priors_are_weaker_than_good_data(found):
 
 def test_micro_lenses_that_cannot_be_are_noticed(found):
     wrong = SimpleNamespace(options=CalibrateOptions(50.0), grid=found.camera.grid, findings=[])
-    _Bench._check(wrong, found.adjustment)
+    Workbench.check(wrong, found.adjustment)
     assert [each.code for each in wrong.findings] == ["micro-lens-opening"]
     # B of 0.376 mm over 12.6 px of 50 um
     assert re.search(r"f-number would be 0\.(59|6)", wrong.findings[0].text)
     assert "pixel size (50 um) right" in wrong.findings[0].text
     right = SimpleNamespace(options=CalibrateOptions(17.6), grid=found.camera.grid, findings=[])
-    _Bench._check(right, found.adjustment)
+    Workbench.check(right, found.adjustment)
     assert right.findings == []
 
 

@@ -6,8 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
+from lifcal.calibration import CalibrateOptions
 from lifcal.imaging.frames import open_frames
-from lifcal.pipeline.calibration import FILES, CalibrateOptions, calibrate_frames
+from lifcal.pipeline.calibration import FILES, calibrate_frames
 from lifcal.scale import ScaleOptions
 
 pytestmark = pytest.mark.slow

@@ -5,10 +5,11 @@ They are beside the repository, as compressed video, and take minutes each.
 
 import pytest
 
+from lifcal.calibration import CalibrateOptions
 from lifcal.errors import EstimationError
 from lifcal.imaging.files import write_png
 from lifcal.imaging.frames import open_frames
-from lifcal.pipeline.calibration import CalibrateOptions, calibrate_frames
+from lifcal.pipeline.calibration import calibrate_frames
 
 pytestmark = pytest.mark.slow
 

@@ -112,9 +112,10 @@ def calibrate(
     Writes camera.json, poses.txt, points.ply, cameras.ply, observations.csv, focused images,
     summary.json and report.html. Run the same command again to continue an interrupted one.
     """
+    from lifcal.calibration import CalibrateOptions
     from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
-    from lifcal.pipeline.calibration import CalibrateOptions, calibrate_frames
+    from lifcal.pipeline.calibration import calibrate_frames
     from lifcal.scale import ScaleOptions, read_marker_distances, read_picked_distances
     from lifcal.sfm import SfmOptions
 

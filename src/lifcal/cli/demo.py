@@ -24,10 +24,11 @@ def demo(
     frames: Annotated[int, typer.Option(help="How many.")] = 16,
 ) -> None:
     """Simulate a small camera moving over a desk, calibrate it, and compare with the truth."""
+    from lifcal.calibration import CalibrateOptions
     from lifcal.evaluate import evaluate_calibration
     from lifcal.imaging.files import write_png
     from lifcal.imaging.frames import open_frames
-    from lifcal.pipeline.calibration import CalibrateOptions, calibrate_frames
+    from lifcal.pipeline.calibration import calibrate_frames
     from lifcal.scale import ScaleOptions
     from lifcal.sfm import SfmOptions
     from lifcal.simulate import SimulationOptions

@@ -71,9 +71,10 @@ def calibrate(
     EstimationError
         If the frames do not determine the camera; the message says why and what to do.
     """
+    from lifcal.calibration import CalibrateOptions
     from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
-    from lifcal.pipeline.calibration import CalibrateOptions, calibrate_frames
+    from lifcal.pipeline.calibration import calibrate_frames
     from lifcal.scale import ScaleOptions, read_marker_distances, read_picked_distances
     from lifcal.sfm import SfmOptions
 

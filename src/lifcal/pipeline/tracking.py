@@ -5,26 +5,22 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-import numpy.typing as npt
 
 from lifcal import __version__
-from lifcal.arrays import Float32Array
+from lifcal.calibration import View, find_poses
 from lifcal.camera import BrownDistortion
 from lifcal.diagnostics import Finding
-from lifcal.errors import EstimationError
 from lifcal.files import write_bytes
 from lifcal.geometry import RigidTransform
-from lifcal.imaging.files import read_image
-from lifcal.imaging.frames import LUMINANCE
 from lifcal.listener import Listener
 from lifcal.pipeline.focusing import FocusRun
-from lifcal.pipeline.starting import start_geometry
-from lifcal.sfm import SfmEngine, SfmModel, SfmViews
+from lifcal.sfm import SfmEngine, SfmModel
 
 _CACHE = Path("cache") / "sfm.npz"
 _SCRATCH = Path("cache") / "colmap"
@@ -32,9 +28,13 @@ _STAGES = {"features": "finding features", "matching": "matching", "mapping": "f
 
 
 def track_frames(
-    run: FocusRun, sfm: SfmEngine, focal_px: float | None, listener: Listener
+    run: FocusRun,
+    views: Sequence[View],
+    sfm: SfmEngine,
+    focal_px: float | None,
+    listener: Listener,
 ) -> SfmModel:
-    """Find the poses of all frames that are done, one image for each, in their order.
+    """Find the poses of all frames that are done, one view for each, in their order.
 
     The result is kept in the folder and taken from there if nothing has changed.
     """
@@ -44,18 +44,7 @@ def track_frames(
     if kept is not None:
         return kept
 
-    def read_map(index: int, kind: str) -> Float32Array:
-        return np.asarray(read_image(run.record.paths(run.done[index])[kind]), np.float32)
-
-    def judge(model: SfmModel) -> float:
-        try:
-            return start_geometry(model, run).virtual.misfit
-        except EstimationError:
-            return np.inf
-
-    images = [read_gray(run.record.paths(name)["focused"]) for name in run.done]
-    # The lenses at the rim leave black where nothing is seen: no feature there.
-    masks = [image > 0 for image in images]
+    scale = float(run.record.content["settings"]["scale"])
     with listener.steps(_STAGES["features"], len(_STAGES)) as step:
         count = 0
 
@@ -65,27 +54,12 @@ def track_frames(
                 step(_STAGES[name])
             count += 1
 
-        views = SfmViews(
-            images,
-            masks,
-            run.record.content["settings"]["scale"],
-            lambda index: read_map(index, "u"),
-            lambda index: read_map(index, "sigma"),
-            focal_px,
+        model = find_poses(
+            views, scale, sfm, focal_px, on_stage=on_stage, scratch=folder / _SCRATCH
         )
-        model = sfm.reconstruct(views, judge=judge, on_stage=on_stage, scratch=folder / _SCRATCH)
         step("")
     _write(folder / _CACHE, key, model)
     return model
-
-
-def read_gray(path: Path) -> npt.NDArray[np.uint8]:
-    """Return a focused image as 8-bit gray."""
-    image = np.asarray(read_image(path))
-    values = image.astype(np.float32) / (257.0 if image.dtype == np.uint16 else 1.0)
-    if values.ndim == 3:
-        values = values @ np.array(LUMINANCE, np.float32)
-    return np.asarray(np.clip(np.rint(values), 0, 255), np.uint8)
 
 
 def _key(run: FocusRun, sfm: SfmEngine, focal_px: float | None) -> str:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.bundle_scenes import make_scene
+from lifcal.calibration.depth_bias import fit_depth_bias, measure_depth_bias
 from lifcal.camera import DepthBias
 from lifcal.errors import InputError
-from lifcal.pipeline.depth_bias import fit_depth_bias, measure_depth_bias
 from lifcal.simulate import build_camera
 
 

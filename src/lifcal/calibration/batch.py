@@ -1,0 +1,58 @@
+"""The steps of a calibration in order: all views at once, until nothing changes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lifcal.bundle import Adjustment, cross_validate
+from lifcal.calibration.workbench import Workbench
+from lifcal.listener import Listener
+
+_SETTLED_SIGMAS = 0.3
+"""A calibration is finished if no parameter moved by more than this part of its sigma."""
+
+
+def calibrate_bench(bench: Workbench, listener: Listener | None = None) -> Adjustment:
+    """Measure and adjust until nothing changes, then cross-validate.
+
+    Parameters
+    ----------
+    bench : Workbench
+        After `start` and `choose_points`.
+    listener : Listener, optional
+
+    Raises
+    ------
+    EstimationError
+        If what is measured does not determine the camera.
+    """
+    listener = listener or Listener()
+    bench.read_pixels(listener)
+    found: Adjustment | None = None
+    rounds = bench.options.rounds
+    text = "measuring and adjusting (compiling, the first time only)"
+    with listener.steps(text, rounds) as step:
+        for _ in range(rounds):
+            before = found
+            if before is not None:
+                bench.accept(before)
+            found = bench.adjust(bench.measure())
+            step("measuring and adjusting")
+            if before is not None and is_settled(before, found):
+                break
+    assert found is not None
+    bench.check(found)
+    with listener.status("cross-validating: solving halves of the recording"):
+        return cross_validate(found, bench.adjust_options)
+
+
+def is_settled(before: Adjustment, after: Adjustment) -> bool:
+    """Tell whether no intrinsic moved by more than a part of its sigma."""
+    sigmas = after.covariance.sigmas()
+    names = after.problem.names
+    if before.problem.names != names:
+        return False
+    moved = np.abs(after.state.as_vector() - before.state.as_vector())
+    limits = np.array([sigmas.get(name, 0.0) for name in names])
+    held = limits <= 0.0
+    return bool((moved <= _SETTLED_SIGMAS * limits)[~held].all())

@@ -1,0 +1,572 @@
+"""The workbench: what measuring and adjusting work on, and their steps.
+
+A calibration adds views, starts from poses, chooses points, and then measures and adjusts in turn
+(`batch.py`). The steps can be put in another order, or called for views that arrive one at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from lifcal.arrays import BoolArray, FloatArray, IntArray
+from lifcal.bundle import (
+    Adjustment,
+    AdjustOptions,
+    CameraPositions,
+    Distances,
+    adjust,
+)
+from lifcal.calibration.options import CalibrateOptions
+from lifcal.calibration.priors import camera_priors, choose_focus_term
+from lifcal.calibration.start import start_from_views
+from lifcal.calibration.views import DepthMaps, View
+from lifcal.camera import MicroLensGrid
+from lifcal.diagnostics import Finding
+from lifcal.errors import EstimationError, InputError
+from lifcal.listener import Listener
+from lifcal.measure import (
+    MeasureOptions,
+    MeasureStatus,
+    MicroImages,
+    Patches,
+    Tracks,
+    choose_tracks,
+    compute_shading_shifts,
+    compute_tangents,
+    compute_tilt_shifts,
+    cut_patches,
+    defocus_terms,
+    find_micro_images,
+    find_views,
+    measure,
+    predict,
+    sample_map,
+    slopes_of_planes,
+    spread_windows,
+)
+from lifcal.reconstruction import Observations, Reconstruction
+from lifcal.scale import ScaleKnowledge, ScalePoints, ScaleViews, find_scale
+from lifcal.sfm import SfmModel
+from lifcal.virtual.optics import LensOptics
+
+T = TypeVar("T")
+
+_WINDOW_SHARE, _LEAST_WINDOW_PX, _MOST_WINDOW_PX = 0.46, 2.5, 4.5
+"""Patch half-width as a fraction of the usable micro-image radius, clipped to these limits. Larger
+patches reach across depth edges; smaller ones lose texture."""
+_RIM_PX = 1.0
+"""Points nearer to the rim of the used part of a micro image are not measured there: most of their
+window would be cut off."""
+_SCALES = (0.6, 1.5)
+"""Scale of a patch relative to its reference: beyond these limits the visible detail differs."""
+_STEEPEST = 1.7
+"""Tangent of the angle between a surface and the reference view, one sigma: before any
+measurement, a surface is as likely to be steeper than 60 degrees as one sigma is."""
+_PLANE_TANGENT = 0.01
+"""The same where the surface is a marker: how far its corners leave its plane open."""
+_PLANE_ERROR = 0.01
+"""Relative error of the focal planes, common to all lens types (docs/virtual-depth.md)."""
+_SCALE_ERROR = 0.001
+"""Relative error of a print or a ruler, which marker sides and picked distances have in common."""
+_MAGNIFICATION_ERROR = 1.5e-4
+"""Error of the magnification of micro images between near and far, as the simulations show it
+(docs/calibrate.md)."""
+_LATER_ROUNDS = 3
+"""Rounds of texture and places once both begin near where they end."""
+_FEWEST_VIEWS = 3
+"""Views in which a point must be measured: two leave its place along the ray unchecked."""
+_LEAST_MEASURED = 0.5
+"""Share of a track's micro images that must be measured: with fewer, its texture is not what most
+of them show."""
+_FEWEST_POINTS = 20
+_OPENINGS = (1.0, 30.0)
+"""f-numbers of micro lenses that can be made, or are of use."""
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Micro images that show points, and the raw pixels around them.
+
+    Parameters
+    ----------
+    images : MicroImages
+        Which image shows which point of which view, and where it is predicted.
+    found_px : (n, 2) float64
+        Where points were measured before, or markers and picked points are; NaN: not known.
+    anchored : (n,) bool
+        Which images show a marker or a picked point as it was found.
+    patches : Patches or None
+        None until the pixels are read.
+    """
+
+    images: MicroImages
+    found_px: FloatArray
+    anchored: BoolArray
+    patches: Patches | None = None
+
+    def select(self, keep: BoolArray) -> Windows:
+        """Return some of them."""
+        if keep.all():
+            return self
+        patches = self.patches
+        if patches is not None:
+            patches = Patches(patches.corners_px[keep], patches.values[keep])
+        return Windows(self.images.select(keep), self.found_px[keep], self.anchored[keep], patches)
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """The scene points that are measured: `Workbench.reconstruction` holds where they are.
+
+    Parameters
+    ----------
+    tracks : Tracks
+        Point and reference view of each.
+    planes : (n, 2) float64
+        Slopes of those that lie on markers; NaN for others.
+    slopes : (n, 2) float64
+        Slopes of the surfaces, as they were measured last.
+    """
+
+    tracks: Tracks
+    planes: FloatArray
+    slopes: FloatArray
+
+
+@dataclass(eq=False)
+class Workbench:
+    """Views, points, micro images and their pixels, and the steps that work on them.
+
+    The steps in their usual order: `add_view` for each frame, `start`, `choose_points`, then in
+    turn `measure`, `adjust` and `accept`, until nothing changes. `check` says what is odd.
+
+    Parameters
+    ----------
+    grid : MicroLensGrid
+    optics : LensOptics
+        Of the engine that focused the views.
+    image_scale : float
+        Size of the focused images relative to the raw.
+    options : CalibrateOptions
+    frame_names : tuple of str
+        Names of all frames of the recording, in order; picked points refer to them. Those of the
+        views if it is empty.
+    """
+
+    grid: MicroLensGrid
+    optics: LensOptics
+    image_scale: float
+    options: CalibrateOptions
+    frame_names: tuple[str, ...] = ()
+    views: list[View] = field(default_factory=list)
+    """Those that have a pose, once `start` was called."""
+    findings: list[Finding] = field(default_factory=list)
+    array_to_sensor_px: float | None = None
+    """B, as soon as it is known: not before the first adjustment, and not without a scale."""
+    _reconstruction: Reconstruction | None = None
+    _tracked: tuple[IntArray, IntArray] | None = None
+    _scale: ScaleKnowledge = field(default_factory=ScaleKnowledge)
+    _points: Points | None = None
+    _windows: Windows | None = None
+    _measure_options: MeasureOptions = field(default_factory=MeasureOptions)
+
+    @property
+    def reconstruction(self) -> Reconstruction:
+        """Camera, poses of the views, and points, as they are known so far."""
+        return _need(self._reconstruction, "start")
+
+    @property
+    def points(self) -> Points:
+        """The points that are measured."""
+        return _need(self._points, "choose_points")
+
+    @property
+    def windows(self) -> Windows:
+        """The micro images that are measured."""
+        return _need(self._windows, "choose_points")
+
+    @property
+    def frame_indices(self) -> IntArray:
+        """Number of each view's frame in its recording, (n_views,)."""
+        return np.array([view.index for view in self.views], np.int64)
+
+    @property
+    def distances(self) -> Distances | None:
+        """Known distances between points that are measured."""
+        extra = self._scale.points
+        if extra is None:
+            return None
+        return extra.distances(len(self.points.tracks) - len(extra.points_world))
+
+    @property
+    def positions(self) -> CameraPositions | None:
+        """Known positions of the camera."""
+        return self._scale.positions
+
+    # Steps
+
+    def add_view(self, view: View) -> None:
+        """Add a frame that was focused."""
+        self.views.append(view)
+
+    def start(self, model: SfmModel) -> None:
+        """Take poses and tracks from structure from motion; views without a pose are left out.
+
+        Parameters
+        ----------
+        model : SfmModel
+            With one entry for each view that was added, in their order.
+
+        Raises
+        ------
+        EstimationError
+            If too few tracked points have a virtual depth.
+        """
+        if len(model.cam_from_sfm) != len(self.views):
+            raise InputError(
+                f"the model has {len(model.cam_from_sfm)} images, {len(self.views)} views were "
+                "added"
+            )
+        begin = start_from_views(model, self.views, self.image_scale)
+        self.views = [self.views[i] for i in np.flatnonzero(model.registered).tolist()]
+        self._reconstruction = begin.reconstruction
+        self._tracked = (begin.point_indices, begin.view_indices)
+        self.findings += model.findings
+
+    def choose_points(self, listener: Listener) -> None:
+        """Ask for the scale, and choose points and the micro images that show them.
+
+        Raises
+        ------
+        DataError
+            If markers or picked points are not there.
+        EstimationError
+            If too few points lie on smooth surfaces with a known virtual depth.
+        """
+        state = self.reconstruction
+        depth_map = DepthMaps(self.views, self.image_scale)
+        self._scale = find_scale(
+            self.options.scale.list_sources(), self._describe_views(depth_map), listener
+        )
+        self.findings += self._scale.findings
+        extra = self._scale.points
+        with listener.status("choosing points"):
+            share = _WINDOW_SHARE * self.optics.radius_px
+            window = float(np.clip(share, _LEAST_WINDOW_PX, _MOST_WINDOW_PX))
+            tracks = choose_tracks(
+                state,
+                *_need(self._tracked, "start"),
+                depth_map,
+                self.grid.image_size,
+                window,
+                self.options.points,
+                None if extra is None else extra.points_world,
+            )
+            if len(tracks) < _FEWEST_POINTS:
+                raise EstimationError(
+                    f"only {len(tracks)} of {len(state.points_world_mm)} scene points lie apart, "
+                    f"on smooth surfaces, with a known virtual depth (need {_FEWEST_POINTS}): more "
+                    "texture, or nearer things, would help",
+                    stage="measure",
+                )
+            points, references = state.points_world_mm[tracks.points], tracks.references
+            if extra is not None:
+                points = np.concatenate([points, extra.points_world])
+                references = np.concatenate([references, extra.references])
+            state = replace(state, points_world_mm=points)
+            tracks = Tracks(np.arange(len(points)), references)
+        self._measure_options = MeasureOptions(window_px=window)
+        with listener.status("choosing micro images"):
+            pairs = find_views(state, tracks, depth_map, self.grid.image_size, self.options.views)
+            images = _choose_images(
+                state, tracks, pairs, self.grid, self.optics, self._measure_options
+            )
+        found_px = np.full((len(images), 2), np.nan)
+        anchored = np.zeros(len(images), np.bool_)
+        planes = np.full((len(tracks), 2), np.nan)
+        if extra is not None:
+            first = len(tracks) - len(extra.points_world)
+            anchored, found_px = _anchor(state, images, extra, first)
+            tangents = compute_tangents(state, tracks.points[first:], extra.references)
+            planes[first:] = slopes_of_planes(tangents, extra.normals_world)
+        self._reconstruction = state
+        self._points = Points(tracks, planes, np.nan_to_num(planes))
+        self._windows = Windows(images, found_px, anchored)
+
+    def read_pixels(self, listener: Listener) -> None:
+        """Read the raw frames once more, and keep the pixels around the points."""
+        images, side = self.windows.images, self._measure_options.patch_side
+        corners = np.zeros((len(images), 2), np.int64)
+        values = np.full((len(images), side, side), np.nan, np.float32)
+        with listener.steps("reading pixels", len(self.views)) as step:
+            for number, view in enumerate(self.views):
+                here = np.flatnonzero(images.views == number)
+                patches = cut_patches(
+                    view.read_flat(), images.places_px[here], self._measure_options
+                )
+                corners[here], values[here] = patches.corners_px, patches.values
+                step("")
+        self._windows = replace(self.windows, patches=Patches(corners, values))
+
+    def measure(self) -> Observations:
+        """Measure every point in its micro images, near where it is predicted or was found.
+
+        Raises
+        ------
+        EstimationError
+            If no point could be measured in enough views, or nothing that gives the scale.
+        """
+        windows, points, state = self.windows, self.points, self.reconstruction
+        tracks = np.unique(windows.images.tracks)
+        planes = points.planes[tracks]
+        tangents = np.where(np.isfinite(planes[:, 0]), _PLANE_TANGENT, _STEEPEST)
+        # How many px of the virtual image a px of the texture is, in the middle.
+        texture_px = float(np.median(1.0 / np.abs(windows.images.rhos)))
+        measured = measure(
+            spread_windows(windows.images, state, self.grid, self.array_to_sensor_px),
+            _need(windows.patches, "read_pixels"),
+            self.grid,
+            self._own_optics(),
+            tangents * texture_px / state.array.focal_px,
+            self._measure_options,
+            slopes=points.slopes[tracks],
+            slope_means=np.nan_to_num(planes),
+            found_px=windows.found_px,
+            anchored=windows.anchored,
+        )
+        # From here on, textures and places begin near where they end.
+        self._measure_options = replace(self._measure_options, rounds=_LATER_ROUNDS)
+        slopes = points.slopes.copy()
+        slopes[tracks] = measured.slopes
+        self._points = replace(points, slopes=slopes)
+        good = measured.status == MeasureStatus.MEASURED
+        # Those that failed do not show where the point is.
+        self._windows = replace(
+            windows, found_px=measured.places_px, anchored=windows.anchored & good
+        )
+        good &= _is_consistent(windows.images, good, len(points.tracks))
+        self._check_scale(windows.images.tracks[good])
+        if not good.any():
+            raise EstimationError(
+                f"none of {len(points.tracks)} points could be measured in {_FEWEST_VIEWS} views",
+                stage="measure",
+            )
+        images = windows.images.select(good)
+        shifts = compute_shading_shifts(images, state, self.grid, self.array_to_sensor_px)
+        shifts += compute_tilt_shifts(images, state, self.grid)
+        return Observations.from_arrays(
+            self.frame_indices[images.views],
+            images.tracks,
+            self.grid.centers_raw_px[images.lenses],
+            measured.points_raw_px[good] - shifts,
+            covariances_px2=measured.covariances_px2[good],
+            lens_types=self.grid.lens_types[images.lenses],
+        )
+
+    def adjust(self, observations: Observations) -> Adjustment:
+        """Adjust camera, poses and points to what was measured."""
+        state = self.reconstruction
+        views = np.searchsorted(self.frame_indices, observations.view_ids)
+        start = replace(
+            state,
+            rotations=state.rotations[views],
+            translations_mm=state.translations_mm[views],
+            points_world_mm=state.points_world_mm[observations.point_ids],
+            tilt=np.zeros(0),  # adjusted anew each time, and left out again if it does not pay
+        )
+        return adjust(
+            observations,
+            start,
+            self.options.pixel_size_mm,
+            self.grid,
+            self.adjust_options,
+            distances=self.distances,
+            positions=self.positions,
+        )
+
+    def accept(self, found: Adjustment) -> None:
+        """Go on from an adjustment: views and points that it left out go, others are predicted."""
+        state, observations = found.state, found.problem.observations
+        if found.problem.scale_source is not None:
+            camera = found.camera
+            self.array_to_sensor_px = camera.parameters.array_to_sensor_mm / camera.pixel_size_mm
+        views = np.searchsorted(self.frame_indices, observations.view_ids)
+        kept = np.zeros(len(self.points.tracks), np.bool_)
+        kept[observations.point_ids] = True
+        seen = np.zeros(len(self.views), np.bool_)
+        seen[views] = True
+        before = self.reconstruction
+        rotations = before.rotations.copy()
+        translations = before.translations_mm.copy()
+        points = before.points_world_mm.copy()
+        rotations[views] = state.rotations
+        translations[views] = state.translations_mm
+        points[observations.point_ids] = state.points_world_mm
+        self._reconstruction = replace(
+            before,
+            array=state.array,
+            distortion=state.distortion,
+            rotations=rotations,
+            translations_mm=translations,
+            points_world_mm=points,
+            tilt=state.tilt,
+        )
+        images = self.windows.images
+        windows = self.windows.select(kept[images.tracks] & seen[images.views])
+        tracks, images = self.points.tracks, windows.images
+        tangents = compute_tangents(self.reconstruction, tracks.points, tracks.references)
+        self._windows = replace(
+            windows,
+            images=predict(
+                self.reconstruction,
+                self.grid,
+                tangents,
+                images.tracks,
+                images.views,
+                images.lenses,
+            ),
+        )
+
+    def check(self, found: Adjustment) -> None:
+        """Add a finding if no micro lens can be what the adjustment says."""
+        pitch_mm = self.grid.pitch_px * self.options.pixel_size_mm
+        opening = found.camera.parameters.array_to_sensor_mm / pitch_mm
+        if found.problem.scale_source is not None and not _OPENINGS[0] < opening < _OPENINGS[1]:
+            self.findings.append(
+                Finding.of(
+                    "micro-lens-opening",
+                    f"B and the micro lenses do not fit: their f-number would be {opening:.2g}. Is "
+                    f"the pixel size ({self.options.pixel_size_um:g} um) right, and the scale?",
+                    f_number=opening,
+                )
+            )
+
+    # What the steps need
+
+    @property
+    def adjust_options(self) -> AdjustOptions:
+        """How the adjustment is done."""
+        term, strength = choose_focus_term(self.grid)
+        options = self.options
+        return AdjustOptions(
+            loss=options.loss,
+            distortion=options.distortion,
+            tilt=options.tilt,
+            fixed=dict(self._scale.fixed),
+            priors=camera_priors(self.grid.image_size, options.distortion)
+            if options.priors
+            else {},
+            focus=term,
+            focus_strength=strength,
+            plane_error=_PLANE_ERROR,
+            clustered=True,
+            scale_error=0.0 if self._scale.points is None else _SCALE_ERROR,
+            magnification_error=_MAGNIFICATION_ERROR,
+        )
+
+    def _describe_views(self, depth_map: DepthMaps) -> ScaleViews:
+        """Return the views as sources of scale see them."""
+        views = self.views
+        names = {view.index: view.name for view in views}
+        every = tuple(names.get(i, "") for i in range(max(names) + 1))
+        return ScaleViews(
+            self.reconstruction,
+            self.frame_names or every,
+            self.frame_indices,
+            np.array([view.time for view in views]),
+            self.image_scale,
+            lambda number: views[number].read_focused(),
+            lambda number, xy: float(sample_map(*depth_map(number), xy[None])[0]),
+        )
+
+    def _own_optics(self) -> LensOptics:
+        """Return the tables of the micro lenses, each with its own focal plane behind a tilt."""
+        state = self.reconstruction
+        if state.array_tilt is None:
+            return self.optics
+        centers = state.distortion.undistort(self.grid.centers_raw_px, state.principal_px)
+        return self.optics.behind_tilt(self.grid, state.tau(centers))
+
+    def _check_scale(self, measured_tracks: IntArray) -> None:
+        """Raise EstimationError if no known distance has both its ends measured."""
+        distances = self.distances
+        if distances is None or distances.are_between(measured_tracks).any():
+            return
+        raise EstimationError(
+            f"no {distances.source} could be measured in {_FEWEST_VIEWS} views: is what they "
+            "lie on flat, textured, and visible in several frames? Pick other points",
+            stage="measure",
+        )
+
+
+def _need(value: T | None, step: str) -> T:
+    """Return what a step made; raise InputError if it was not called."""
+    if value is None:
+        raise InputError(f"call `{step}` of the workbench before")
+    return value
+
+
+# Choosing what is measured
+
+
+def _choose_images(
+    geometry: Reconstruction,
+    tracks: Tracks,
+    pairs: tuple[IntArray, IntArray],
+    grid: MicroLensGrid,
+    optics: LensOptics,
+    options: MeasureOptions,
+) -> MicroImages:
+    """Return the micro images that show points sharp, not at the rim, and at a like scale."""
+    most = optics.radius_px - _RIM_PX
+    owners, lenses = find_micro_images(geometry, grid, *pairs, most)
+    tangents = compute_tangents(geometry, tracks.points, tracks.references)
+    images = predict(geometry, grid, tangents, pairs[0][owners], pairs[1][owners], lenses)
+    _, blurs = defocus_terms(images, optics)
+    scales = np.sqrt(np.abs(np.linalg.det(images.jacobians)))
+    last = np.array(grid.image_size) - 1.0
+    inside = ((images.places_px >= 0.0) & (images.places_px <= last)).all(axis=1)
+    return images.select(
+        (blurs < options.most_blur_px)
+        & (scales > _SCALES[0])
+        & (scales < _SCALES[1])
+        & (images.offsets_px < most)
+        & inside
+    )
+
+
+def _anchor(
+    geometry: Reconstruction, images: MicroImages, points: ScalePoints, first: int
+) -> tuple[BoolArray, FloatArray]:
+    """Return which micro images show a point where it was found, and where they show it."""
+    place = {
+        (first + point, view): xy
+        for point, view, xy in zip(
+            points.seen_points.tolist(), points.seen_views.tolist(), points.seen_px, strict=True
+        )
+    }
+    found = np.full((len(images), 2), np.nan)
+    for i in np.flatnonzero(images.tracks >= first).tolist():
+        xy = place.get((int(images.tracks[i]), int(images.views[i])))
+        if xy is not None:
+            found[i] = xy
+    anchored = np.isfinite(found).all(axis=1)
+    cam = geometry.cam_points(images.tracks[anchored], images.views[anchored])
+    predicted, _ = geometry.virtual_points(cam)
+    # What is off by a px in the virtual image is off by 1 / u in a micro image.
+    off = (found[anchored] - predicted) * images.rhos[anchored, None]
+    found[anchored] = images.places_px[anchored] + off
+    return anchored, found
+
+
+def _is_consistent(images: MicroImages, good: BoolArray, n_tracks: int) -> BoolArray:
+    """Tell which images are of tracks that were measured in most of them and in enough views."""
+    measured = np.bincount(images.tracks[good], minlength=n_tracks)
+    tried = np.bincount(images.tracks, minlength=n_tracks)
+    pairs = np.unique(np.stack([images.tracks[good], images.views[good]]), axis=1)
+    views = np.bincount(pairs[0], minlength=n_tracks)
+    fit = (views >= _FEWEST_VIEWS) & (measured >= _LEAST_MEASURED * tried)
+    return np.asarray(fit[images.tracks])
