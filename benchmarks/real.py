@@ -43,14 +43,39 @@ _SMALL = 10.0
 
 
 @dataclass(frozen=True, eq=False)
+class DepthErrors:
+    """Errors of metric depth at two depths, by the calibrated camera alone.
+
+    Parameters
+    ----------
+    percent : (2, 5, 4) float64
+        At a near and a far depth, from the middle of the image to each of its corners.
+    sigma_percent : (2,) float64
+        Standard deviation in the middle, from that of alpha and beta.
+    """
+
+    percent: FloatArray
+    sigma_percent: FloatArray
+
+    @property
+    def change_percent(self) -> float:
+        """Largest change from the middle to a corner: what tilt and distortion leave."""
+        return float(np.abs(self.percent - self.percent[:, :1]).max())
+
+    @property
+    def sigmas(self) -> float:
+        """Largest error in the middle, in sigmas."""
+        return float(np.abs(self.percent[:, 0, 0] / self.sigma_percent).max())
+
+
+@dataclass(frozen=True, eq=False)
 class Outcome:
     """What came of a recording."""
 
     case: Case
     evaluation: Evaluation
     summary: dict[str, Any]
-    depth_bias_percent: FloatArray
-    """Of metric depth at places from the middle to the corner of the image, at two depths."""
+    depth: DepthErrors
 
     def error(self, name: str) -> float:
         """Return the error of a parameter, in per cent or px."""
@@ -130,21 +155,29 @@ def run_case(case: Case, data: Path) -> Outcome:
 
 def compare_depths(
     camera: PlenopticCamera, true: PlenopticCamera, summary: dict[str, Any]
-) -> FloatArray:
-    """Return by how many per cent depth is off from the middle to the corner, near and far."""
+) -> DepthErrors:
+    """Return how far depth is off from the middle to the corners, at a near and a far depth."""
     width, height = true.image_size
     depths = [entry["z_near"] for entry in summary["residuals"]["by_lens_type_and_depth"]]
     depths += [entry["z_far"] for entry in summary["residuals"]["by_lens_type_and_depth"]]
     known = [depth for depth in depths if depth is not None]
+    pair = np.quantile(known, [0.25, 0.75])
     bias = []
-    for depth in np.quantile(known, [0.25, 0.75]).tolist():
+    for depth in pair.tolist():
         for way in np.linspace(0.0, 0.95, 5):
             for corner in ((0, 0), (width, 0), (0, height), (width, height)):
                 place = true.principal_point_px
                 place = place + way * (np.array(corner) - place)
                 u = true.virtual_depth_from_depth(depth, place)
                 bias.append(float(camera.depth_from_virtual_depth(u, place)) / depth - 1.0)
-    return 100.0 * np.array(bias)
+    assert camera.covariance is not None
+    # z = beta / (u - alpha), so dz / z = dbeta / beta + (z / beta) dalpha
+    names = camera.parameter_names
+    chosen = [names.index("alpha"), names.index("beta")]
+    covariance = camera.covariance[np.ix_(chosen, chosen)]
+    slopes = np.stack([pair, np.ones(2)], axis=1) / camera.array.beta_mm
+    sigmas = np.sqrt(np.einsum("ni,ij,nj->n", slopes, covariance, slopes))
+    return DepthErrors(100.0 * np.reshape(bias, (2, 5, 4)), 100.0 * sigmas)
 
 
 def accuracy(outcomes: list[Outcome], name: str, kind: str) -> list[Figure]:
@@ -152,14 +185,16 @@ def accuracy(outcomes: list[Outcome], name: str, kind: str) -> list[Figure]:
     slack = _SMALL if outcomes[0].case.camera.startswith("mini") else 1.0
     worst = {key: max(outcome.error(key) for outcome in outcomes) for key in _NAMES}
     length, array, center = (slack * limit for limit in _LIMITS[kind])
-    bias = max(float(np.abs(outcome.depth_bias_percent).max()) for outcome in outcomes)
+    change = max(outcome.depth.change_percent for outcome in outcomes)
+    sigmas = max(outcome.depth.sigmas for outcome in outcomes)
     missing = sum(o.summary["n_frames"] - o.summary["n_registered"] for o in outcomes)
     return [
         Figure(f"{name}: f_L", worst["f_L"], "%", "lower", length),
         Figure(f"{name}: b_L0", worst["b_L0"], "%", "lower", length),
         Figure(f"{name}: B", worst["B"], "%", "lower", array),
         Figure(f"{name}: c", max(worst["c_x"], worst["c_y"]), "px", "lower", center),
-        Figure(f"{name}: depth, middle to corner", bias, "%", "lower", 0.3 * slack),
+        Figure(f"{name}: depth, change to the corner", change, "%", "lower", 0.3 * slack),
+        Figure(f"{name}: depth in the middle, in sigmas", sigmas, "", "lower", 4.0),
         Figure(f"{name}: frames not registered", missing, "", "lower", 0),
     ]
 
