@@ -23,6 +23,7 @@ from lifcal.camera.distortion import (
 )
 from lifcal.camera.grid import Groups, Lattice, LensIndex, MicroLensGrid
 from lifcal.camera.model import MicroImagePoints, PlenopticCamera, ProjectionJacobian
+from lifcal.camera.parameters import NO_SCALE, PARAMETERS, ParameterKind, unit_of
 from lifcal.camera.pinhole import PinholeIntrinsics
 from lifcal.camera.pinhole_array import (
     ARRAY_PARAMETERS,
@@ -34,6 +35,8 @@ from lifcal.camera.tilt import TILT_PARAMETERS, ArrayTilt, focal_rho_behind_tilt
 
 __all__ = [
     "ARRAY_PARAMETERS",
+    "NO_SCALE",
+    "PARAMETERS",
     "PHYSICAL_PARAMETERS",
     "TILT_PARAMETERS",
     "Apertures",
@@ -52,6 +55,7 @@ __all__ = [
     "MicroLensGrid",
     "NoDistortion",
     "OverlapDiscs",
+    "ParameterKind",
     "PhysicalParameters",
     "PinholeArray",
     "PinholeIntrinsics",
@@ -67,6 +71,7 @@ __all__ = [
     "read_camera",
     "read_compote",
     "read_grid",
+    "unit_of",
     "write_authors_xml",
     "write_camera",
     "write_grid",

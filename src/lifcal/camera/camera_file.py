@@ -37,6 +37,7 @@ from lifcal.camera.grid import (
     list_lenses,
 )
 from lifcal.camera.model import PlenopticCamera
+from lifcal.camera.parameters import PARAMETERS
 from lifcal.camera.pinhole_array import (
     ARRAY_PARAMETERS,
     PHYSICAL_PARAMETERS,
@@ -50,18 +51,7 @@ CAMERA_FORMAT = "lifcal-camera"
 GRID_FORMAT = "lifcal-grid"
 FORMAT_VERSION = "1.2"
 
-_UNITS = {
-    "f_L": "mm",
-    "b_L0": "mm",
-    "B": "mm",
-    "c_x": "px",
-    "c_y": "px",
-    "F": "px",
-    "alpha": "1",
-    "beta": "mm",
-    "t_x": "1/px",
-    "t_y": "1/px",
-}
+_UNITS = {name: kind.unit or "1" for name, kind in PARAMETERS.items()}
 _ARRAY_ONLY = ("F", "alpha", "beta")
 _AGREEMENT = 1e-6
 """Relative: how far `pinhole_array` may be from what the intrinsics give."""

@@ -165,21 +165,17 @@ def _print_tables(found: Adjustment) -> None:
     from rich.table import Table
 
     from lifcal.bundle.files import summary_to_dict
+    from lifcal.camera import unit_of
 
     content: dict[str, Any] = summary_to_dict(found)
     summary = found.summary
-    units = {"f_L": "mm", "b_L0": "mm", "B": "mm", "c_x": "px", "c_y": "px", "F": "px"}
-    units |= {"beta": "mm", "t_x": "1/px", "t_y": "1/px"}
     metric = summary.scale_source is not None
     table = Table(title="intrinsics", title_justify="left")
     for column in ("parameter", "value", "sigma", "unit"):
         table.add_column(column, justify="right" if column in ("value", "sigma") else "left")
     for name, entry in content["parameters"].items():
-        unit = units.get(name, "")
-        if not metric and name in ("f_L", "b_L0", "B", "beta"):
-            unit = "no scale"
         sigma = f"{entry['sigma']:.2g}" if entry["sigma"] > 0.0 else "held"
-        table.add_row(name, f"{entry['value']:.7g}", sigma, unit)
+        table.add_row(name, f"{entry['value']:.7g}", sigma, unit_of(name, metric=metric))
     output().print(table)
     output().print(
         f"{summary.n_used} of {summary.n_observations} observations of {summary.n_points} points "

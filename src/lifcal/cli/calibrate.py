@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lifcal.pipeline.calibration import Calibration
 
 _SCALE = "Scale"
-_UNITS = {"f_L": "mm", "b_L0": "mm", "B": "mm", "c_x": "px", "c_y": "px", "F": "px", "beta": "mm"}
-_UNITS |= {"t_x": "1/px", "t_y": "1/px"}
 
 
 @verb("the same command goes on from here")
@@ -175,18 +173,17 @@ def print_calibration(found: Calibration, told: Collection[str] = ()) -> None:
     """Print the parameters, the verdict, where to look, and notes that were not `told` before."""
     from rich.table import Table
 
+    from lifcal.camera import unit_of
+
     summary: Mapping[str, Any] = found.summary
     metric = summary["scale_source"] is not None
     table = Table(title="intrinsics", title_justify="left")
     for column in ("parameter", "value", "sigma", "unit"):
         table.add_column(column, justify="right" if column in ("value", "sigma") else "left")
     for name, entry in summary["parameters"].items():
-        unit = _UNITS.get(name, "")
-        if not metric and name in ("f_L", "b_L0", "B", "beta"):
-            unit = "no scale"
         sigma = entry["sigma"]
         shown = f"{sigma:.2g}" if sigma else "held"
-        table.add_row(name, f"{entry['value']:.7g}", shown, unit)
+        table.add_row(name, f"{entry['value']:.7g}", shown, unit_of(name, metric=metric))
     output().print(table)
     output().print(
         f"{summary['n_registered']} of {summary['n_frames']} frames, {summary['n_used']} "

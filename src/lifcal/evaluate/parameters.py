@@ -7,12 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from lifcal.arrays import FloatArray
-from lifcal.camera import ARRAY_PARAMETERS, PHYSICAL_PARAMETERS, Distortion, PlenopticCamera
+from lifcal.camera import (
+    ARRAY_PARAMETERS,
+    PHYSICAL_PARAMETERS,
+    Distortion,
+    PlenopticCamera,
+    unit_of,
+)
 
 DISTORTION = "distortion"
 TILT_ANGLES = ("tilt_x", "tilt_y")
 """Angles of the micro-lens array against the sensor, as in `ArrayTilt.from_angles`."""
-_UNITS = {"alpha": "", "F": "px", "c_x": "px", "c_y": "px"}
 _METRIC = ("f_L", "b_L0", "B", "c_x", "c_y", "F", "alpha", "beta")
 _WITHOUT_SCALE = ("F", "c_x", "c_y", "alpha")
 _HELD = 1e-10
@@ -83,7 +88,7 @@ def compare_parameters(
         rows.append(
             ParameterComparison(
                 name,
-                _UNITS.get(name, "mm"),
+                unit_of(name),
                 estimated[name],
                 true[name],
                 error,

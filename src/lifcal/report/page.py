@@ -11,27 +11,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from lifcal.camera import NO_SCALE, PARAMETERS
 from lifcal.files import write_text
 from lifcal.report.figures import Mark, draw_bars, draw_map, draw_series, round_step
 
-_PARAMETERS = {
-    "f_L": "focal length of the main lens",
-    "b_L0": "main lens to micro-lens array",
-    "B": "micro-lens array to sensor",
-    "c_x": "principal point, x",
-    "c_y": "principal point, y",
-    "F": "focal length of the totally focused image",
-    "alpha": "virtual depth of a point at infinity",
-    "beta": "virtual depth times depth; carries the scale",
-    "t_x": "tilt of the micro-lens array along x",
-    "t_y": "tilt of the micro-lens array along y",
-    "g": "strength of the focus-vignetting term",
-}
 _FORMS = (
     ("Physical form", ("f_L", "b_L0", "B", "c_x", "c_y")),
     ("Pinhole form: what depth needs", ("F", "alpha", "beta", "c_x", "c_y")),
 )
-_LENGTHS = ("f_L", "b_L0", "B", "beta")
 _PICTURES = {
     "focused": (
         "Totally focused image",
@@ -149,8 +136,9 @@ def _parameter(summary: Mapping[str, Any], name: str) -> str:
     entry = summary["parameters"][name]
     value, sigma = entry.get("value"), entry.get("sigma")
     unit = (summary.get("units") or {}).get(name, "")
-    if name in _LENGTHS and summary.get("scale_source") is None:
-        shown, relative = "no scale", ""
+    kind = PARAMETERS.get(name)
+    if kind is not None and kind.needs_scale and summary.get("scale_source") is None:
+        shown, relative = NO_SCALE, ""
     else:
         held = " (held)" if sigma == 0.0 else ""
         shown = f"{format_value(value, sigma)} {_powers(unit)}".strip() + held
@@ -158,7 +146,7 @@ def _parameter(summary: Mapping[str, Any], name: str) -> str:
         relative = f"{100.0 * sigma / abs(value):.2g} %" if lasting else ""
         if lasting and sigma > abs(value):
             relative = "may be 0"
-    about = _PARAMETERS.get(name, "")
+    about = kind.meaning if kind is not None else ""
     if name.startswith("inverse_plane_"):
         about = "1 / virtual depth at which the lens type is in focus"
     return (

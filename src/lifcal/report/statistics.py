@@ -16,6 +16,7 @@ from lifcal import __version__
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.bundle import Adjustment
 from lifcal.bundle.files import summary_to_dict
+from lifcal.camera import PARAMETERS, unit_of
 from lifcal.diagnostics import Finding
 from lifcal.report.verdict import assess
 
@@ -200,9 +201,8 @@ class _Rows:
 
 def _units(adjustment: Adjustment) -> dict[str, str]:
     """Return the unit of each parameter; 'no scale' where it has no metric meaning."""
-    length = "mm" if adjustment.summary.scale_source is not None else "no scale"
-    units = {"f_L": length, "b_L0": length, "B": length, "c_x": "px", "c_y": "px"}
-    units |= {"F": "px", "alpha": "", "beta": length, "t_x": "1/px", "t_y": "1/px"}
+    metric = adjustment.summary.scale_source is not None
+    units = {name: unit_of(name, metric=metric) for name in PARAMETERS if name != "g"}
     distortion = adjustment.state.distortion
     units |= dict(zip(distortion.parameter_names(), distortion.units, strict=True))
     return units | {name: "" for name in adjustment.problem.names if name not in units}

@@ -1,0 +1,57 @@
+"""Names, units and meanings of the parameters of a camera, in one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_SCALE = "no scale"
+"""Stands in place of a unit where a length has no metric meaning."""
+
+
+@dataclass(frozen=True)
+class ParameterKind:
+    """What a parameter is.
+
+    Parameters
+    ----------
+    unit : str
+        '' for a pure number.
+    meaning : str
+    needs_scale : bool
+        Whether its value means something only if the scale is known.
+    """
+
+    unit: str
+    meaning: str
+    needs_scale: bool = False
+
+
+PARAMETERS = {
+    "f_L": ParameterKind("mm", "focal length of the main lens", needs_scale=True),
+    "b_L0": ParameterKind("mm", "main lens to micro-lens array", needs_scale=True),
+    "B": ParameterKind("mm", "micro-lens array to sensor", needs_scale=True),
+    "c_x": ParameterKind("px", "principal point, x"),
+    "c_y": ParameterKind("px", "principal point, y"),
+    "F": ParameterKind("px", "focal length of the totally focused image"),
+    "alpha": ParameterKind("", "virtual depth of a point at infinity"),
+    "beta": ParameterKind("mm", "virtual depth times depth; carries the scale", needs_scale=True),
+    "t_x": ParameterKind("1/px", "tilt of the micro-lens array along x"),
+    "t_y": ParameterKind("1/px", "tilt of the micro-lens array along y"),
+    "g": ParameterKind("", "strength of the focus-vignetting term"),
+}
+"""All but the terms of a distortion, which its model names, and the focal planes."""
+
+
+def unit_of(name: str, *, metric: bool = True) -> str:
+    """Return the unit of a parameter; '' for pure numbers and names that are not in the table.
+
+    Parameters
+    ----------
+    name : str
+    metric : bool
+        False: there is no scale, and lengths have no unit.
+    """
+    kind = PARAMETERS.get(name)
+    if kind is None:
+        return ""
+    return NO_SCALE if kind.needs_scale and not metric else kind.unit
