@@ -14,6 +14,7 @@ ROOMS = [
     "files",
     "threads",
     "diagnostics",
+    "ply",
     "listener",
     "geometry",
     "camera",

@@ -13,6 +13,7 @@ from lifcal.bundle.scale import compute_spans
 from lifcal.camera import write_camera
 from lifcal.files import write_json, write_text
 from lifcal.geometry import Trajectory, write_tum
+from lifcal.ply import PlyElement, format_header
 
 FILES = ("camera.json", "poses.txt", "points.ply", "summary.json")
 
@@ -57,24 +58,17 @@ def write_adjustment(
 
 def write_points(path: Path, points_world_mm: FloatArray, point_ids: IntArray) -> None:
     """Write points as PLY text, in metres, with what the observations call them."""
-    header = [
-        "ply",
-        "format ascii 1.0",
-        "comment world frame, metres",
-        f"element vertex {len(points_world_mm)}",
-        "property double x",
-        "property double y",
-        "property double z",
-        "property double point",
-        "end_header",
-    ]
+    properties = ["double x", "double y", "double z", "double point"]
+    header = format_header(
+        [PlyElement("vertex", len(points_world_mm), properties)], comment="world frame, metres"
+    )
     rows = [
         f"{x:.9f} {y:.9f} {z:.9f} {name}"
         for (x, y, z), name in zip(
             (points_world_mm / 1000.0).tolist(), point_ids.tolist(), strict=True
         )
     ]
-    write_text(path, "\n".join([*header, *rows]) + "\n")
+    write_text(path, header + "".join(f"{row}\n" for row in rows))
 
 
 def summary_to_dict(adjustment: Adjustment) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from lifcal.camera import MicroLensGrid, write_authors_xml
 from lifcal.errors import DataError, InputError
 from lifcal.export.folder import Calibration, SeenPoints, points_in_cameras
 from lifcal.files import write_text
+from lifcal.ply import PlyElement, format_header
 
 
 def write_authors(
@@ -62,15 +63,10 @@ def _list_poses(calibration: Calibration) -> list[str]:
 
 
 def _list_points(seen: SeenPoints) -> list[str]:
-    return [
-        "ply",
-        "format ascii 1.0",
-        f"element vertex {len(seen.points_world_mm)}",
-        *(f"property float {axis}" for axis in "xyz"),
-        "property uchar intensity",
-        "end_header",
-        *(f"{x:.6f} {y:.6f} {z:.6f} 0" for x, y, z in seen.points_world_mm.tolist()),
-    ]
+    properties = [*(f"float {axis}" for axis in "xyz"), "uchar intensity"]
+    header = format_header([PlyElement("vertex", len(seen.points_world_mm), properties)])
+    rows = [f"{x:.6f} {y:.6f} {z:.6f} 0" for x, y, z in seen.points_world_mm.tolist()]
+    return [*header.splitlines(), *rows]
 
 
 def _list_observations(calibration: Calibration, seen: SeenPoints) -> list[str]:

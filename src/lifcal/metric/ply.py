@@ -10,6 +10,7 @@ import numpy.typing as npt
 from lifcal.errors import DataError
 from lifcal.files import read_bytes, write_bytes
 from lifcal.metric.cloud import PointCloud
+from lifcal.ply import PlyElement, format_header
 
 _VERTEX = [
     *((name, "<f4") for name in ("x", "y", "z", "nx", "ny", "nz")),
@@ -47,16 +48,13 @@ def write_cloud(
 
 
 def _make_header(n_vertices: int, n_faces: int | None) -> bytes:
-    lines = [
-        "ply",
-        "format binary_little_endian 1.0",
-        "comment made by lifcal; metres; sigma is the standard deviation along the viewing ray",
-        f"element vertex {n_vertices}",
-        *(f"property {_NAMES[kind]} {name}" for name, kind in _VERTEX),
+    elements = [
+        PlyElement("vertex", n_vertices, [f"{_NAMES[kind]} {name}" for name, kind in _VERTEX])
     ]
     if n_faces is not None:
-        lines += [f"element face {n_faces}", "property list uchar int vertex_indices"]
-    return ("\n".join([*lines, "end_header"]) + "\n").encode("ascii")
+        elements.append(PlyElement("face", n_faces, ["list uchar int vertex_indices"]))
+    comment = "made by lifcal; metres; sigma is the standard deviation along the viewing ray"
+    return format_header(elements, comment=comment, binary=True).encode("ascii")
 
 
 def read_cloud(path: Path) -> PointCloud:

@@ -29,6 +29,7 @@ from lifcal.imaging.preview import fit
 from lifcal.listener import Listener
 from lifcal.pipeline.focusing import FocusRun, focus_frames
 from lifcal.pipeline.tracking import track_frames
+from lifcal.ply import PlyElement, format_header
 from lifcal.reconstruction import write_observations
 from lifcal.report import FrameEntry, build_statistics, write_report
 from lifcal.sfm import ColmapEngine, SfmEngine
@@ -343,17 +344,11 @@ def _cameras_ply(adjustment: Adjustment) -> str:
         corners = pose.inverse().apply(shape) / 1000.0
         rows += [f"{a:.9f} {b:.9f} {c:.9f}" for a, b, c in corners.tolist()]
         lines += [f"{a} {b}" for a, b in (edges + 5 * i).tolist()]
-    header = [
-        "ply",
-        "format ascii 1.0",
-        "comment cameras, world frame, metres",
-        f"element vertex {len(rows)}",
-        "property double x",
-        "property double y",
-        "property double z",
-        f"element edge {len(lines)}",
-        "property int vertex1",
-        "property int vertex2",
-        "end_header",
-    ]
-    return "\n".join([*header, *rows, *lines]) + "\n"
+    header = format_header(
+        [
+            PlyElement("vertex", len(rows), ["double x", "double y", "double z"]),
+            PlyElement("edge", len(lines), ["int vertex1", "int vertex2"]),
+        ],
+        comment="cameras, world frame, metres",
+    )
+    return header + "\n".join([*rows, *lines]) + "\n"

@@ -1,0 +1,46 @@
+"""PLY files: the one place that knows how their header is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PlyElement:
+    """One kind of thing in a PLY file.
+
+    Parameters
+    ----------
+    name : str
+        'vertex', 'edge' or 'face'.
+    count : int
+    properties : sequence of str
+        What each row holds, in order, for example 'float x'.
+    """
+
+    name: str
+    count: int
+    properties: Sequence[str]
+
+
+def format_header(
+    elements: Sequence[PlyElement], *, comment: str = "", binary: bool = False
+) -> str:
+    """Return the header of a PLY file, with the end of its last line.
+
+    Parameters
+    ----------
+    elements : sequence of PlyElement
+    comment : str
+        One line; none if it is empty.
+    binary : bool
+        Whether rows follow as little-endian bytes, or else as text.
+    """
+    lines = ["ply", f"format {'binary_little_endian' if binary else 'ascii'} 1.0"]
+    if comment:
+        lines.append(f"comment {comment}")
+    for element in elements:
+        lines.append(f"element {element.name} {element.count}")
+        lines += [f"property {each}" for each in element.properties]
+    return "\n".join([*lines, "end_header"]) + "\n"
