@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.figures import Figure
 from lifcal.arrays import ImageArray
 from lifcal.camera import MicroLensGrid
+from lifcal.diagnostics import Finding
 from lifcal.errors import DataError
 from lifcal.grid.check import check_grid
 from lifcal.imaging.files import write_png
@@ -30,7 +31,7 @@ FIRST_SEED = 501
 FRAMES = 4
 REFOCUSED = 1.02
 """Factor on b_L0: that of a 16 mm lens focused at 0.6 m instead of at 1 m."""
-_SAYS = ("moved", "off the grid", "times as bright")
+_SAYS = ("grid-moved", "grid-misfit", "white-aperture")
 """Words of the notes that tell of a white image of something else."""
 
 _SHADED = Imperfections(stop_mm=2.5, field_curvature=0.01, cos4=True)
@@ -53,13 +54,10 @@ class _Notes(Listener):
     """Keeps what a run says."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.said: list[Finding] = []
 
-    def note(self, text: str) -> None:
-        self.said.append(text)
-
-    def problem(self, text: str) -> None:
-        self.said.append(text)
+    def finding(self, finding: Finding) -> None:
+        self.said.append(finding)
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ def _try(
         found = focus_frames(frames, place / "out", DepthOptions(), sources, notes)
     except DataError as error:
         return Case(name, belongs, "refused", str(error)), None
-    said = [text for text in notes.said if any(words in text for words in _SAYS)]
+    said = [finding.text for finding in notes.said if finding.code in _SAYS]
     return Case(name, belongs, "noted" if said else "taken", "; ".join(said)), found.record.grid
 
 

@@ -1,7 +1,9 @@
 """Findings: records that survive JSON, in a table that the docs show."""
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lifcal.diagnostics import KINDS, Finding, Severity, format_kinds, keep_gravest
@@ -66,3 +68,23 @@ def test_sentences_of_the_table_end(code):
     assert kind.meaning.endswith(".")
     assert kind.remedy.endswith(".")
     assert "|" not in kind.meaning + kind.remedy
+
+
+def test_evidence_is_plain():
+    """Whatever numbers a stage hands over, the finding can be written as JSON."""
+    found = Finding.of(
+        "discs-missing",
+        "",
+        relative_sigma=float("nan"),
+        count=np.int64(3),
+        ratio=np.float32(0.5),
+        places=np.arange(2),
+        pair=(1, 2),
+    )
+    assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["evidence"] == {
+        "relative_sigma": None,
+        "count": 3,
+        "ratio": 0.5,
+        "places": [0, 1],
+        "pair": [1, 2],
+    }

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from lifcal.errors import DataError
+from lifcal.files import make_plain
 
 
 class Severity(enum.StrEnum):
@@ -28,7 +29,7 @@ class Severity(enum.StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for a note, 2 for poor."""
+        """How grave it is: 0 for a note, 1 for a caution, 2 for poor."""
         return list(Severity).index(self)
 
 
@@ -422,7 +423,7 @@ class Finding:
     def about(self) -> tuple[str, Any]:
         """What two findings have in common if one says the same as the other."""
         kind = KINDS.get(self.code)
-        return self.code, self.evidence.get(kind.told_apart_by) if kind else None
+        return self.code, str(self.evidence.get(kind.told_apart_by)) if kind else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding for JSON."""
@@ -430,7 +431,7 @@ class Finding:
             "code": self.code,
             "severity": self.severity.value,
             "text": self.text,
-            "evidence": dict(self.evidence),
+            "evidence": make_plain(self.evidence),
         }
 
     @classmethod
@@ -452,15 +453,12 @@ class Finding:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"not a finding: {error}") from None
 
-    def at_least(self, severity: Severity) -> Finding:
-        """Return the finding with this severity, or its own if that is higher."""
-        return replace(self, severity=max(self.severity, severity, key=lambda s: s.rank))
-
 
 def keep_gravest(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings, the gravest first; of several about one thing, the gravest of them.
 
-    Where two are equally grave the first stays, and the order is that in which they came.
+    Where two are equally grave the first stays, and the order is that in which they came. Notes are
+    all kept.
     """
     chosen: dict[tuple[str, Any], Finding] = {}
     several: list[Finding] = []

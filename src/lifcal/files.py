@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -169,3 +170,18 @@ def digest_files(sources: Mapping[str, Path | None]) -> dict[str, str | None]:
         else hashlib.sha256(read_bytes(path, limit=1 << 30)).hexdigest()[:16]
         for key, path in sources.items()
     }
+
+
+def make_plain(value: Any) -> Any:
+    """Return plain JSON types; NaN and infinity become null, what is unknown becomes text."""
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): make_plain(entry) for key, entry in value.items()}
+    if hasattr(value, "tolist"):  # NumPy's arrays and numbers; NumPy itself is slow to import
+        return make_plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [make_plain(entry) for entry in value]
+    return str(value)

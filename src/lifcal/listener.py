@@ -24,4 +24,4 @@ class Listener:
         yield lambda _: None
 
     def finding(self, finding: Finding) -> None:
-        """Something that was noticed."""
+        """Tell what a stage noticed, as soon as it is known."""

@@ -8,6 +8,7 @@ import pytest
 
 from lifcal.calibration import (
     CalibrateOptions,
+    View,
     Workbench,
     calibrate_bench,
     find_poses,
@@ -72,6 +73,13 @@ def make_bench():
     return Workbench(grid, LensOptics.from_grid(grid), 0.5, CalibrateOptions(17.6))
 
 
+def make_view(index):
+    def nothing():
+        raise AssertionError("nothing is read before it is needed")
+
+    return View("name", index, 0.0, nothing, nothing, nothing, nothing)
+
+
 def test_steps_out_of_order_are_named():
     bench = make_bench()
     with pytest.raises(InputError, match="call `start` of the workbench before"):
@@ -92,6 +100,9 @@ def test_steps_out_of_order_are_named():
     )
     with pytest.raises(InputError, match="the model has 1 images, 0 views were added"):
         bench.start(model)
+    bench.add_view(make_view(3))
+    with pytest.raises(InputError, match="index 3, needs more than 3"):
+        bench.add_view(make_view(3))
     with pytest.raises(EstimationError, match="there are no frames"):
         focus_in_memory(FocusEngine(bench.grid), [])
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from lifcal.bundle import CameraPositions
+from lifcal.calibration import CalibrateOptions
 from lifcal.camera import BrownDistortion, PinholeArray
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.geometry import RigidTransform, Trajectory, write_tum
@@ -442,3 +443,11 @@ def test_sources_of_others_are_asked_too():
     assert known.points is None
     with pytest.raises(InputError, match="two sources give camera positions"):
         find_scale([OwnSource(), OwnSource()], 5, Listener())
+
+
+def test_options_with_a_source_of_others_are_plain():
+    """The key of a finished calibration must not hold where an object is in memory."""
+    options = CalibrateOptions(5.5, scale=ScaleOptions(others=(OwnSource(),)))
+    again = CalibrateOptions(5.5, scale=ScaleOptions(others=(OwnSource(),)))
+    assert options.as_dict() == again.as_dict()
+    assert options.as_dict()["scale"]["others"] == [{"source": "laser"}]

@@ -218,11 +218,16 @@ def fit_depth_line(
         If there are fewer points, or the virtual depth does not rise with 1 / z.
     """
     good = np.isfinite(u) & np.isfinite(sigma) & (sigma > 0.0) & (depth > 0.0)
-    if good.sum() < fewest or np.ptp(1.0 / depth[good]) == 0.0:
+    if good.sum() < fewest:
         raise EstimationError(
-            f"only {int(good.sum())} tracked points have a virtual depth (need {fewest}, at "
-            "several depths): no line through virtual depth against 1 / z. Show near and far "
-            "things with texture",
+            f"only {int(good.sum())} points have a virtual depth and lie before the camera (need "
+            f"{fewest}): show things with more texture",
+            stage="start",
+        )
+    if np.ptp(1.0 / depth[good]) == 0.0:
+        raise EstimationError(
+            "all points are at one depth, so no line fits virtual depth against 1 / z: show near "
+            "and far things",
             stage="start",
         )
     alpha, beta = fit_line(1.0 / depth[good], u[good], sigma[good])

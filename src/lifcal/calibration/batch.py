@@ -27,7 +27,8 @@ def calibrate_bench(bench: Workbench, listener: Listener | None = None) -> Adjus
         If what is measured does not determine the camera.
     """
     listener = listener or Listener()
-    bench.read_pixels(listener)
+    if bench.windows.patches is None:
+        bench.read_pixels(listener)
     found: Adjustment | None = None
     rounds = bench.options.rounds
     text = "measuring and adjusting (compiling, the first time only)"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.bundle import AdjustOptions
 from lifcal.errors import InputError
+from lifcal.files import make_plain
 from lifcal.scale import ScaleOptions
 from lifcal.sfm import SfmOptions
 
@@ -90,4 +90,7 @@ class CalibrateOptions:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options for JSON."""
-        return json.loads(json.dumps(asdict(self), default=str))  # type: ignore[no-any-return]
+        content = asdict(replace(self, scale=replace(self.scale, others=())))
+        content["scale"]["others"] = [dict(source.describe()) for source in self.scale.others]
+        plain: dict[str, Any] = make_plain(content)
+        return plain

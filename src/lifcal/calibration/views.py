@@ -69,7 +69,11 @@ class DepthMaps:
 
 
 def focus_in_memory(
-    engine: FocusEngine, frames: Sequence[Frame], times: Sequence[float] | None = None
+    engine: FocusEngine,
+    frames: Sequence[Frame],
+    times: Sequence[float] | None = None,
+    *,
+    first_index: int = 0,
 ) -> list[View]:
     """Focus frames and keep all that a calibration needs of them in memory.
 
@@ -82,19 +86,26 @@ def focus_in_memory(
         2048 x 2048 pixels.
     times : sequence of float, optional
         Timestamps; the indices without.
+    first_index : int
+        Number of the first frame in its recording; others follow it.
 
     Raises
     ------
     EstimationError
-        If no frame shows any virtual depth.
+        If a frame shows no virtual depth: leave it out.
     """
     if not frames:
         raise EstimationError("there are no frames to focus", stage="virtual")
     if engine.options.depth_range is None:
         engine.set_range(frames[i] for i in spread_choice(len(frames), _FRAMES_FOR_RANGE))
     return [
-        _keep_in_memory(engine, frame, index, float(index if times is None else times[index]))
-        for index, frame in enumerate(frames)
+        _keep_in_memory(
+            engine,
+            frame,
+            first_index + i,
+            float(first_index + i if times is None else times[i]),
+        )
+        for i, frame in enumerate(frames)
     ]
 
 
@@ -104,7 +115,7 @@ def _keep_in_memory(engine: FocusEngine, frame: Frame, index: int, time: float) 
     stored = np.clip(np.rint(found.focused.image * full), 0, full)
     gray = to_gray(stored.astype(np.uint8 if frame.bits == 8 else np.uint16))
     u, sigma = found.depth.u, found.depth.sigma
-    flat = flatten(engine, frame)
+    flat = flatten(engine, frame).copy()  # an engine with a workspace uses its array again
     return View(frame.name, index, time, lambda: gray, lambda: u, lambda: sigma, lambda: flat)
 
 

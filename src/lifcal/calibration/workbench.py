@@ -1,7 +1,7 @@
 """The workbench: what measuring and adjusting work on, and their steps.
 
 A calibration adds views, starts from poses, chooses points, and then measures and adjusts in turn
-(`batch.py`). The steps can be put in another order, or called for views that arrive one at a time.
+(`batch.py`). A program of its own can put the steps in another order.
 """
 
 from __future__ import annotations
@@ -209,7 +209,18 @@ class Workbench:
     # Steps
 
     def add_view(self, view: View) -> None:
-        """Add a frame that was focused."""
+        """Add a frame that was focused.
+
+        Raises
+        ------
+        InputError
+            If its index is not larger than that of the view before.
+        """
+        if self.views and view.index <= self.views[-1].index:
+            raise InputError(
+                f"view {view.name} has the index {view.index}, needs more than "
+                f"{self.views[-1].index}, that of the view before"
+            )
         self.views.append(view)
 
     def start(self, model: SfmModel) -> None:
@@ -236,7 +247,7 @@ class Workbench:
         self._tracked = (begin.point_indices, begin.view_indices)
         self.findings += model.findings
 
-    def choose_points(self, listener: Listener) -> None:
+    def choose_points(self, listener: Listener | None = None) -> None:
         """Ask for the scale, and choose points and the micro images that show them.
 
         Raises
@@ -246,6 +257,7 @@ class Workbench:
         EstimationError
             If too few points lie on smooth surfaces with a known virtual depth.
         """
+        listener = listener or Listener()
         state = self.reconstruction
         depth_map = DepthMaps(self.views, self.image_scale)
         self._scale = find_scale(
@@ -253,6 +265,7 @@ class Workbench:
         )
         self.findings += self._scale.findings
         extra = self._scale.points
+        self.findings += () if extra is None else extra.findings
         with listener.status("choosing points"):
             share = _WINDOW_SHARE * self.optics.radius_px
             window = float(np.clip(share, _LEAST_WINDOW_PX, _MOST_WINDOW_PX))
@@ -296,8 +309,9 @@ class Workbench:
         self._points = Points(tracks, planes, np.nan_to_num(planes))
         self._windows = Windows(images, found_px, anchored)
 
-    def read_pixels(self, listener: Listener) -> None:
+    def read_pixels(self, listener: Listener | None = None) -> None:
         """Read the raw frames once more, and keep the pixels around the points."""
+        listener = listener or Listener()
         images, side = self.windows.images, self._measure_options.patch_side
         corners = np.zeros((len(images), 2), np.int64)
         values = np.full((len(images), side, side), np.nan, np.float32)

@@ -105,6 +105,7 @@ class GridFit:
     sigma_px : float
         How well lattice and bend are known, the rms over the lenses.
     findings : tuple of Finding
+        What was noticed of the images on the way.
     """
 
     grid: MicroLensGrid

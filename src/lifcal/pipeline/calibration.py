@@ -23,7 +23,7 @@ from lifcal.calibration.rehearsal import compile_ahead
 from lifcal.calibration.views import DepthMaps, flatten, to_gray
 from lifcal.camera import PlenopticCamera, read_camera
 from lifcal.errors import ConfigError, DataError
-from lifcal.files import digest_files, hold_folder, read_json, write_json, write_text
+from lifcal.files import digest_files, hold_folder, make_plain, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg, read_image
 from lifcal.imaging.preview import fit
 from lifcal.listener import Listener
@@ -177,6 +177,8 @@ def _calibrate(
             bench.start(model)
         bench.choose_points(listener)
         clock.lap("choosing points")
+        bench.read_pixels(listener)
+        clock.lap("reading pixels")
         adjustment = calibrate_bench(bench, listener)
         clock.lap("measuring and adjusting")
     used = set(adjustment.problem.observations.view_ids.tolist())
@@ -242,7 +244,7 @@ def _key(run: FocusRun, options: CalibrateOptions, sfm: SfmEngine) -> str:
         "settings": run.record.content["settings"],
         "frames": [(name, entries[name]["checksum"]) for name in run.done],
     }
-    text = json.dumps(content, sort_keys=True, default=str)
+    text = json.dumps(make_plain(content), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

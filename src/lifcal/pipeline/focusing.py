@@ -213,7 +213,13 @@ class FocusRecord(RunRecord):
     @classmethod
     def is_whole(cls, content: dict[str, Any]) -> bool:
         """Tell whether what a run takes over from the one before is there and of its type."""
-        return super().is_whole(content) and isinstance(content.get("grid"), dict)
+        findings = content.get("findings")
+        return (
+            super().is_whole(content)
+            and isinstance(content.get("grid"), dict)
+            and isinstance(findings, list)
+            and all(isinstance(entry, dict) for entry in findings)
+        )
 
     @property
     def findings(self) -> list[Finding]:

@@ -16,7 +16,8 @@ from lifcal import __version__
 from lifcal.calibration import View, find_poses
 from lifcal.camera import BrownDistortion
 from lifcal.diagnostics import Finding
-from lifcal.files import write_bytes
+from lifcal.errors import DataError
+from lifcal.files import make_plain, write_bytes
 from lifcal.geometry import RigidTransform
 from lifcal.listener import Listener
 from lifcal.pipeline.focusing import FocusRun
@@ -73,7 +74,7 @@ def _key(run: FocusRun, sfm: SfmEngine, focal_px: float | None) -> str:
         "grid": run.record.content["grid"],
         "frames": [(name, entries[name]["checksum"]) for name in run.done],
     }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(make_plain(content), sort_keys=True).encode()).hexdigest()
 
 
 def _write(path: Path, key: str, model: SfmModel) -> None:
@@ -82,7 +83,7 @@ def _write(path: Path, key: str, model: SfmModel) -> None:
     np.savez(
         buffer,
         key=np.array(key),
-        camera=np.array([model.focal_px, *model.principal_px, model.distortion.k0]),
+        camera=np.array([model.focal_px, *model.principal_px, *model.distortion.parameters]),
         registered=model.registered,
         rotations=np.array([pose.rotation for pose in poses]),
         translations=np.array([pose.translation_mm for pose in poses]),
@@ -102,7 +103,7 @@ def _read(path: Path, key: str) -> SfmModel | None:
         with np.load(io.BytesIO(path.read_bytes())) as held:
             if str(held["key"]) != key:
                 return None
-            focal, cx, cy, k0 = held["camera"].tolist()
+            focal, cx, cy, *terms = held["camera"].tolist()
             poses = tuple(
                 RigidTransform(rotation, translation) if there else None
                 for there, rotation, translation in zip(
@@ -112,7 +113,7 @@ def _read(path: Path, key: str) -> SfmModel | None:
             return SfmModel(
                 focal,
                 np.array([cx, cy]),
-                BrownDistortion(k0=k0),
+                BrownDistortion(*terms),
                 poses,
                 held["points_sfm"],
                 held["point_indices"],
@@ -121,5 +122,5 @@ def _read(path: Path, key: str) -> SfmModel | None:
                 float(held["mean_error_px"]),
                 tuple(map(Finding.from_dict, json.loads(str(held["findings"])))),
             )
-    except (OSError, EOFError, ValueError, KeyError, BadZipFile):
+    except (OSError, EOFError, ValueError, TypeError, KeyError, BadZipFile, DataError):
         return None

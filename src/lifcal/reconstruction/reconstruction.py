@@ -98,7 +98,7 @@ class Reconstruction:
 
     @property
     def principal_px(self) -> FloatArray:
-        """c, (2,)."""
+        """Return the principal point c, (2,)."""
         return np.array([self.array.principal_x_px, self.array.principal_y_px])
 
     def cam_points(self, points: IntArray, views: IntArray) -> FloatArray:
@@ -127,7 +127,7 @@ class Reconstruction:
         return tilt.at(points_und_px, self.principal_px)
 
     def with_focus(self, focal_planes: FloatArray | None, strength: float = 0.0) -> Reconstruction:
-        """Return the state with the focus term on, at these focal planes (u_T), or off (None)."""
+        """Return it with the focus term on, at these focal planes (u_T), or off (None)."""
         if focal_planes is None:
             return replace(self, focus=np.zeros(0))
         return replace(self, focus=np.concatenate([[strength], 1.0 / focal_planes]))
@@ -143,7 +143,7 @@ class Reconstruction:
         )
 
     def with_intrinsics(self, values: FloatArray) -> Reconstruction:
-        """Return the state with other intrinsics, in the order of `as_vector`."""
+        """Return the reconstruction with other intrinsics, in the order of `as_vector`."""
         tilt = 5 + len(self.distortion.parameters)
         focus = tilt + len(self.tilt)
         return replace(

@@ -248,6 +248,8 @@ def _coverage(summary: Mapping[str, Any]) -> str:
     weak = [str(entry["text"]) for entry in findings if entry["severity"] != "note"]
     notes = [str(entry["text"]) for entry in findings if entry["severity"] == "note"]
     words = _list(weak) if weak else "<p>Nothing is weak: no parameter is known badly.</p>"
+    if "findings" not in summary:
+        words = "<p>This summary has no findings: a version before them wrote it.</p>"
     words = f'<div class="card"><h3>Weak points</h3>{words}'
     words += (f"<h3>Notes</h3>{_list(notes)}" if notes else "") + _frames(summary) + "</div>"
     return _grid([*figures, words])

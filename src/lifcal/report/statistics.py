@@ -18,6 +18,7 @@ from lifcal.bundle import Adjustment
 from lifcal.bundle.files import summary_to_dict
 from lifcal.camera import PARAMETERS, unit_of
 from lifcal.diagnostics import Finding
+from lifcal.files import make_plain
 from lifcal.report.verdict import assess
 
 IMAGE_BINS = 12
@@ -140,7 +141,7 @@ def build_statistics(
     content["findings"], content["verdict"] = assess(
         content, [*findings, *adjustment.summary.findings]
     )
-    plain: dict[str, Any] = _plain(content)
+    plain: dict[str, Any] = make_plain(content)
     return plain
 
 
@@ -543,18 +544,3 @@ def _rounded(values: FloatArray) -> list[Any]:
     flat = [float(f"{value:.6g}") for value in array.ravel().tolist()]
     rounded: list[Any] = np.reshape(flat, array.shape).tolist()
     return rounded
-
-
-def _plain(value: Any) -> Any:
-    """Return plain JSON types; NaN and infinity become null, what is unknown becomes text."""
-    if value is None or isinstance(value, bool | str | int):
-        return value
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, np.ndarray | np.integer | np.bool_):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return str(value)

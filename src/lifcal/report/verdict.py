@@ -41,10 +41,15 @@ def assess(
     findings : sequence of Finding
         What the stages noticed.
     """
-    every = keep_gravest([*findings, *examine(content)])
+    # The numbers of the whole calibration first: their sigmas are cross-validated.
+    every = keep_gravest([*examine(content), *findings])
     graver = [finding for finding in every if finding.severity is not Severity.NOTE]
-    notes = [finding for finding in every if finding.severity is Severity.NOTE][:_MOST_NOTES]
-    return [finding.as_dict() for finding in [*graver, *notes]], judge(content, graver)
+    notes = [finding for finding in every if finding.severity is Severity.NOTE]
+    notes.sort(key=lambda finding: finding.code == "frame-unusable")
+    return (
+        [finding.as_dict() for finding in [*graver, *notes[:_MOST_NOTES]]],
+        judge(content, graver),
+    )
 
 
 def judge(content: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:

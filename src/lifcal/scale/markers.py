@@ -73,7 +73,7 @@ class Markers:
         """Look for the markers in all focused images."""
         seen = find_markers(views.n_views, views.read_focused, self.dictionary, listener)
         points = place_markers(views.reconstruction, dict(enumerate(seen)), views.image_scale, self)
-        return ScaleKnowledge(points, findings=points.findings)
+        return ScaleKnowledge(points)
 
 
 def read_marker_distances(path: Path) -> tuple[tuple[int, int, float, float], ...]:

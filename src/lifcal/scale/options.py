@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ class ScaleOptions:
         ArUco dictionary of the printed markers.
     distances : tuple of PickedDistance
     trajectory : Path or None
-        Known poses, TUM format; the timestamp is the frame's index.
+        Known poses, TUM format; the timestamp is the frame's, or its index.
     trajectory_sigma_mm : float
     known : mapping of str to float
         f_L and B in mm, both: recalibration.
@@ -50,9 +51,8 @@ class ScaleOptions:
     others: tuple[ScaleSource, ...] = ()
 
     def __post_init__(self) -> None:
-        Markers(sigma_mm=self.marker_sigma_mm)  # checks what is given, and so do the sources
-        self.list_sources()
-        if not self.trajectory_sigma_mm > 0.0:
+        self.list_sources()  # each source checks what it is given
+        if not (math.isfinite(self.trajectory_sigma_mm) and self.trajectory_sigma_mm > 0.0):
             raise InputError(
                 f"trajectory_sigma_mm is {self.trajectory_sigma_mm}, needs a positive number"
             )

@@ -153,8 +153,11 @@ class ScaleKnowledge:
         Raises
         ------
         InputError
-            If both know camera positions.
+            If both know camera positions, or the same parameter.
         """
+        twice = sorted(set(self.fixed) & set(other.fixed))
+        if twice:
+            raise InputError(f"two sources give {twice[0]}: leave one of them out")
         if self.positions is not None and other.positions is not None:
             raise InputError("two sources give camera positions: leave one of them out")
         points = self.points or other.points

@@ -17,6 +17,7 @@ from lifcal.listener import Listener
 from lifcal.scale.source import ScaleKnowledge, ScaleViews
 
 _SAME_TIME = 1e-3
+"""Seconds by which the times of a frame and of its pose may differ."""
 
 
 @dataclass(frozen=True)

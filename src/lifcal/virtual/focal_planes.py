@@ -58,6 +58,7 @@ class FocalPlanes:
         For each pair of types, the virtual depth at which they are equally sharp and its standard
         deviation.
     findings : tuple of Finding
+        What was noticed of the images on the way.
     """
 
     grid: MicroLensGrid
