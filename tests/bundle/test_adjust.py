@@ -26,8 +26,10 @@ from lifcal.bundle import (
     start_from_observations,
     start_from_sfm,
 )
+from lifcal.bundle.adjustment import _Run
 from lifcal.bundle.covariance import describe_weakness
 from lifcal.bundle.files import write_adjustment
+from lifcal.bundle.selection import keep_known_points, keep_known_views
 from lifcal.camera import BrownDistortion, NoDistortion, read_camera
 from lifcal.diagnostics import Severity
 from lifcal.errors import DataError, EstimationError, InputError
@@ -759,3 +761,38 @@ def test_files(tmp_path, rng):
         summary["distances"][0]["mm"], abs=0.1
     )
     assert summary["parameters"]["F"]["sigma"] > 0.0
+
+
+def test_what_is_known_of_others_is_left_out_and_said(scene):
+    """Distances to points, and positions of views, that are not among the observations."""
+    observations = scene.observations
+    first, second = observations.point_ids[:2].tolist()
+    ends = np.array([[first, second], [first, 99999]])
+    known = Distances(ends, np.array([10.0, 20.0]), np.ones(2))
+    findings = []
+    assert len(keep_known_points(known, observations, findings).lengths_mm) == 1
+    views = [*observations.view_ids[:3].tolist(), 777]
+    positions = CameraPositions(np.array(views), np.eye(4)[:, :3], np.ones(4))
+    assert len(keep_known_views(positions, observations, findings).view_ids) == 3
+    assert [each.code for each in findings] == ["distances-unused", "positions-unused"]
+    assert [each.evidence["count"] for each in findings] == [1, 1]
+
+
+def test_views_that_fit_none_of_the_others(scene):
+    """Where most observations of a view are outliers, the whole view is left out."""
+    problem = cases.make_problem(scene)
+    observations = problem.observations
+    views = observations.view_indices
+    active = np.ones(len(views), bool)
+    active[np.flatnonzero(views == 1)[2:]] = False
+    steps = _Run(AdjustOptions(), None)
+    wrong = steps.find_wrong(problem, active)
+    assert wrong[views == 1].all()
+    assert steps.findings[0].code == "views-left-out"
+    assert steps.findings[0].evidence["views"] == [int(observations.view_ids[1])]
+
+
+def test_noise_that_still_changes_is_said(noisy_scene, monkeypatch):
+    assert "not-settled" not in {each.code for each in run(noisy_scene).summary.findings}
+    monkeypatch.setattr("lifcal.bundle.adjustment._MOST_SOLVES", 1)
+    assert "not-settled" in {each.code for each in run(noisy_scene).summary.findings}

@@ -312,3 +312,17 @@ def test_real_raws(shared_data):
     moved = fit.lattice.origin_px - maker.lattice.origin_px
     assert moved == pytest.approx([2.8, 2.1], abs=0.5)
     assert fit_grid_to_frames([frame]).pitch_px == pytest.approx(maker.pitch_px, rel=0.003)
+
+
+def test_what_a_fit_finds_odd(rng):
+    """Lens types that a hexagonal grid cannot have, and lenses in the dark."""
+    white = np.array(Simulation(SimulationOptions(camera="mini")).render_white())
+    odd = fit_grid_to_white(white, n_types=2)
+    assert "lens-types-misfit" in [each.code for each in odd.findings]
+    dark = white.copy()
+    lenses = odd.grid.centers_raw_px
+    for x, y in lenses[rng.random(len(lenses)) < 0.3]:
+        rows, cols = (slice(max(int(v) - 6, 0), int(v) + 7) for v in (y, x))
+        dark[rows, cols] = 0
+    found = fit_grid_to_white(dark)
+    assert "lenses-dead" in [each.code for each in found.findings]

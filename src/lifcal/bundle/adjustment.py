@@ -77,6 +77,8 @@ _TILT_SIGMA_CORNER = 0.02
 """The same prior where no scale is known and B is not metric: the relative change of B from the
 principal point to the image's corner. 0.05 degrees make it 1.7 % for a Raytrix R5."""
 TILTS = ("auto", "none", "free")
+_MOST_SOLVES = 8
+"""Solves of a stage until noise and outliers must have settled; three are usual."""
 _MANY_REJECTED = 0.2
 """Share of the observations from which their rejection is said."""
 _ROUGH = 1e-4
@@ -781,7 +783,7 @@ class _Run:
             lens = tuple(state.distortion.parameter_names())
             held = tuple(name for name in lens if name not in problem.fixed)
             layout = Layout(replace(problem, fixed=(*problem.fixed, *held)))
-        for _ in range(8):
+        for _ in range(_MOST_SOLVES):
             state = self.solve_once(name, layout.problem, layout, noise, tolerance)
             rough, tolerance = tolerance > end, end
             lengths = layout.whitened_lengths(layout.compute_residuals(state))

@@ -382,13 +382,7 @@ def make_engine(
         findings += more
     if vignetting is None and grid.discs is None:
         vignetting = average_vignetting(usable, chosen, grid)
-        findings.append(
-            Finding.of(
-                "vignetting-from-frames",
-                "no white image, and no overlap discs could be fitted: brightness inside micro "
-                "images is evened out by the mean over the raws",
-            )
-        )
+        findings.append(describe_average("no overlap discs could be fitted"))
     if grid.focal_planes is None:
         grid, more = _add_focal_planes(usable, chosen, grid, vignetting, bayer, listener)
         findings += more
@@ -485,14 +479,28 @@ def compare_aperture(
     Return how much brighter their micro images are near the border (None if that is not known), and
     a finding if that is much.
     """
-    from lifcal.grid.check import LARGE_FILL_RATIO, compare_fill
+    from lifcal.grid.check import compare_fill
 
-    ratio = compare_fill(white, (usable[index] for index in chosen), grid)
+    return judge_fill(compare_fill(white, (usable[index] for index in chosen), grid), white.source)
+
+
+def judge_fill(ratio: float, source: str) -> tuple[float | None, list[Finding]]:
+    """Return the ratio (None if it is not known), and a finding if it is far from 1.
+
+    Parameters
+    ----------
+    ratio : float
+        Brightness near the borders of micro images: raws over white image.
+    source : str
+        The white image's file.
+    """
+    from lifcal.grid.check import LARGE_FILL_RATIO
+
     if not (ratio > LARGE_FILL_RATIO or 1.0 / ratio > LARGE_FILL_RATIO):
         return (None if math.isnan(ratio) else ratio), []
     finding = Finding.of(
         "white-aperture",
-        f"{white.source}: near their borders, the micro images of the raws are {ratio:.2f} times "
+        f"{source}: near their borders, the micro images of the raws are {ratio:.2f} times "
         "as bright as those of the white image: one was recorded with another aperture, or stored "
         "with another gamma. Depth suffers; record a white image as the raws were recorded",
         fill_ratio=ratio,
@@ -514,6 +522,15 @@ def find_mosaic(usable: UsableFrames, index: int) -> list[Finding]:
             frame=usable.frames.names[index],
         )
     ]
+
+
+def describe_average(why: str) -> Finding:
+    """Return the finding that the mean over the raws takes the place of a white image."""
+    return Finding.of(
+        "vignetting-from-frames",
+        f"no white image, and {why}: brightness inside micro images is evened out by the mean over "
+        "the raws",
+    )
 
 
 def average_vignetting(

@@ -37,6 +37,7 @@ from lifcal.pipeline.focusing import (
     check_white,
     compare_aperture,
     compute_checksum,
+    describe_average,
     find_mosaic,
     follow_frames,
     read_white,
@@ -228,14 +229,7 @@ def make_rgbd(
         record = RgbdRecord.open(folder, settings)
         others = record.set_times(dict(zip(make_file_names(frames.names), times, strict=True)))
         if others:
-            listener.finding(
-                Finding.of(
-                    "frames-kept",
-                    f"{folder}: {others} frames of a run before are not among these raws and keep "
-                    "their timestamps",
-                    count=others,
-                )
-            )
+            listener.finding(_describe_others(folder, others))
         run = RgbdRun(record, usable)
         engine = _make_engine(run, camera, camera_path, white_path, metric, listener)
         if engine is None or not _begin(run, engine, options, listener):
@@ -395,13 +389,7 @@ def _make_engine(
         vignetting = vignetting_from_white(white)
     elif grid.discs is None:
         vignetting = average_vignetting(usable, chosen, grid)
-        findings.append(
-            Finding.of(
-                "vignetting-from-frames",
-                "no white image, and the camera's grid has no overlap discs: brightness inside "
-                "micro images is evened out by the mean over the raws",
-            )
-        )
+        findings.append(describe_average("the camera's grid has no overlap discs"))
     return DepthEngine(camera, vignetting, metric, bayer=bayer)
 
 
@@ -442,26 +430,7 @@ def _begin(run: RgbdRun, engine: DepthEngine, options: RgbdOptions, listener: Li
             far_mm = min(far_mm, _find_farthest(engine, usable))
     factor = choose_depth_factor(far_mm)
     engine.limit_far(largest_depth_mm(factor))
-    if engine.camera.scale_source is None:
-        findings.append(
-            Finding.of("no-scale", "the camera has no scale: depths are not in millimetres")
-        )
-    if engine.camera.grid.focal_planes is None:
-        findings.append(
-            Finding.of(
-                "focal-planes-missing",
-                "the camera's grid has no focal planes: what defocus shifts is not corrected",
-            )
-        )
-    if factor != DEPTH_FACTORS[0]:
-        findings.append(
-            Finding.of(
-                "depth-unit",
-                f"depths up to {far_mm / 1000.0:.1f} m: depth maps have {factor} units a metre, "
-                f"not {DEPTH_FACTORS[0]}",
-                units_per_metre=factor,
-            )
-        )
+    findings += describe_depth(engine.camera, far_mm, factor)
     for finding in findings:
         listener.finding(finding)
     k = engine.intrinsics if options.crop is None else engine.intrinsics.crop(*options.crop)
@@ -475,6 +444,52 @@ def _begin(run: RgbdRun, engine: DepthEngine, options: RgbdOptions, listener: Li
         "findings": [finding.as_dict() for finding in findings],
     }
     return True
+
+
+def describe_depth(camera: PlenopticCamera, far_mm: float, factor: int) -> list[Finding]:
+    """Return what is to be known of depth maps with a camera, up to a depth, in a unit.
+
+    Parameters
+    ----------
+    camera : PlenopticCamera
+    far_mm : float
+        The largest depth.
+    factor : int
+        Units of the depth maps a metre.
+    """
+    from lifcal.export.rgbd import DEPTH_FACTORS
+
+    findings = []
+    if camera.scale_source is None:
+        text = "the camera has no scale: depths are not in millimetres"
+        findings.append(Finding.of("no-scale", text))
+    if camera.grid.focal_planes is None:
+        text = "the camera's grid has no focal planes: what defocus shifts is not corrected"
+        findings.append(Finding.of("focal-planes-missing", text))
+    if factor != DEPTH_FACTORS[0]:
+        findings.append(
+            Finding.of(
+                "depth-unit",
+                f"depths up to {far_mm / 1000.0:.1f} m: depth maps have {factor} units a metre, "
+                f"not {DEPTH_FACTORS[0]}",
+                units_per_metre=factor,
+            )
+        )
+    return findings
+
+
+def _describe_others(folder: Path, count: int) -> Finding:
+    return Finding.of(
+        "frames-kept",
+        f"{folder}: {count} frames of a run before are not among these raws and keep their "
+        "timestamps",
+        count=count,
+    )
+
+
+def _describe_missing(count: int) -> Finding:
+    text = f"{count} frames have no pose and are not in the fused cloud"
+    return Finding.of("frames-without-pose", text, count=count)
 
 
 def _find_farthest(engine: DepthEngine, usable: UsableFrames) -> float:
@@ -650,13 +665,7 @@ def _fuse(
             "without --timestamps it is the frame's index"
         )
     if missing:
-        listener.finding(
-            Finding.of(
-                "frames-without-pose",
-                f"{missing} frames have no pose and are not in the fused cloud",
-                count=missing,
-            )
-        )
+        listener.finding(_describe_missing(missing))
     voxel = options.voxel_mm or _choose_voxel(record, k)
     fusion = CloudFusion(voxel)
     mesh = MeshFusion(k, voxel) if options.mesh else None
