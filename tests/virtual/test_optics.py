@@ -65,3 +65,19 @@ def test_a_grid_without_discs_or_focal_planes_knows_nothing_of_the_tilt(simulate
         grid = replace(simulated.camera.grid, **missing)
         usual = LensOptics.from_grid(grid)
         assert usual.behind_tilt(grid, np.linspace(0.0, 0.01, len(grid))) is usual
+
+
+@pytest.mark.parametrize("wild", [np.nan, np.inf, -np.inf, 1e300, -1e300, 3.0])
+def test_every_lens_has_a_row_whatever_the_tilt(simulated, wild):
+    """Rows are indices of compiled loops, which check no bounds."""
+    grid = simulated.camera.grid
+    for chosen in (slice(None), slice(0, 1)):
+        tau = np.linspace(-0.01, 0.01, len(grid))
+        tau[chosen] = wild
+        found = LensOptics.from_grid(grid).behind_tilt(grid, tau)
+        assert found.lens_types.min() >= 0
+        assert found.lens_types.max() < len(found.focal_rhos) == len(found.shifts_px)
+        assert np.isfinite(found.focal_rhos).all()
+        assert (np.sign(found.focal_rhos) == 1.0).all()
+        for table in (found.weights, found.shifts_px, found.drifts_px):
+            assert np.isfinite(table).all()

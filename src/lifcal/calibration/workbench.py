@@ -63,8 +63,8 @@ window would be cut off."""
 _SCALES = (0.6, 1.5)
 """Scale of a patch relative to its reference: beyond these limits the visible detail differs."""
 _STEEPEST = 1.7
-"""Tangent of the angle between a surface and the reference view, one sigma: before any
-measurement, a surface is as likely to be steeper than 60 degrees as one sigma is."""
+"""Prior of the slope of a surface, before it is measured: the tangent of its angle to the reference
+view has mean 0 and this standard deviation, so one surface in three is steeper than 60 degrees."""
 _PLANE_TANGENT = 0.01
 """The same where the surface is a marker: how far its corners leave its plane open."""
 _PLANE_ERROR = 0.01
@@ -82,6 +82,7 @@ _LEAST_MEASURED = 0.5
 """Share of a track's micro images that must be measured: with fewer, its texture is not what most
 of them show."""
 _FEWEST_POINTS = 20
+"""Points that a calibration needs: with fewer, a few wrong ones could not be told from the rest."""
 _OPENINGS = (1.0, 30.0)
 """f-numbers of micro lenses that can be made, or are of use."""
 

@@ -28,6 +28,8 @@ from lifcal.errors import InputError
 TILT_PARAMETERS = ("t_x", "t_y")
 """Order of the tilt in Jacobians and covariances."""
 
+_LEAST_FOCAL_SHARE = 0.2
+
 MOST_TILT_DEG = 5.0
 """No camera is built with a larger tilt; the array of a real one is within about 0.1 degrees."""
 
@@ -102,5 +104,13 @@ def focal_rho_behind_tilt(focal_rho: FloatArray, tau: FloatArray) -> FloatArray:
         1 / u_T of the lenses' types, for lenses at the principal point.
     tau : (...) float64
         The relative change of B_k / b_k. That of B_k is the same, up to the share B / b_L0 of it.
+
+    Returns
+    -------
+    (...) float64
+        Never less than a fifth of `focal_rho`: no real array tilts so far, and a lens in focus at
+        infinity would have no focal plane to divide by.
     """
-    return np.asarray(1.0 - (1.0 - focal_rho) * (1.0 + tau))
+    own = 1.0 - (1.0 - focal_rho) * (1.0 + tau)
+    least = _LEAST_FOCAL_SHARE * np.asarray(focal_rho)
+    return np.asarray(np.where(own / focal_rho > _LEAST_FOCAL_SHARE, own, least))

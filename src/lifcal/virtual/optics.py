@@ -36,6 +36,9 @@ _PIXEL_VARIANCE_PX2 = 1.0 / 12.0
 _LEAST_LIGHT = 0.02
 _UNKNOWN_BLUR_PX = 1.0
 _BEYOND_PX = 3.0
+_MOST_TAU = 0.1
+"""Largest relative change of B_k over the array that tables are made for. A tilt of 0.05 degrees
+changes it by 0.01 at the edge of a Raytrix R5."""
 _TILT_STEPS = 33
 """Of the tilt over the array: a lens is off by half a step, 2 % of the tilt's largest effect."""
 
@@ -152,11 +155,14 @@ class LensOptics:
         grid : MicroLensGrid
             The one that these optics were built from.
         tau : (n_lenses,) float64
-            As of `ArrayTilt.at`.
+            As of `ArrayTilt.at`. Lenses for which it is not known (NaN), or where it is larger than
+            that of any real array, are taken as lenses of an array without tilt, or of the largest.
         """
         discs = grid.discs
         if discs is None or grid.focal_planes is None:
             return self
+        # A row is an index of compiled loops: it must be one, whatever the adjustment found.
+        tau = np.clip(np.where(np.isfinite(tau), tau, 0.0), -_MOST_TAU, _MOST_TAU)
         steps = np.linspace(tau.min(), tau.max(), _TILT_STEPS)
         nearest = np.rint((tau - steps[0]) / max(steps[1] - steps[0], 1e-12)).astype(np.int64)
         types, steps = np.repeat(np.arange(grid.n_types), len(steps)), np.tile(steps, grid.n_types)
