@@ -190,3 +190,15 @@ def test_halves_that_disagree(statistics, factor, level):
         assert "even and odd frames differ in c_x by 9.0 sigma" in found["text"]
     none = verdict_of(change(statistics, cross_validation={"splits": [], "factors": {}}))
     assert none["codes"] == ["not-cross-validated"]
+
+
+def test_sigmas_after_cross_validation_count(statistics):
+    """What the adjustment said of c before its halves were compared is out of date."""
+    content = change(statistics)
+    width = content["image_size_px"][0]
+    content["parameters"]["c_x"]["sigma"] = 0.02 * width
+    before = Finding.of("center-uncertain", "c is known to 12 px", sigma_px=12.0)
+    findings, verdict = assess(content, [before])
+    (said,) = [each for each in findings if each["code"] == "center-uncertain"]
+    assert said["evidence"] == {"sigma_px": 0.02 * width}
+    assert verdict["reasons"] == [said["text"]]

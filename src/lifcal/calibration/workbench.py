@@ -266,7 +266,6 @@ class Workbench:
         )
         self.findings += self._scale.findings
         extra = self._scale.points
-        self.findings += () if extra is None else extra.findings
         with listener.status("choosing points"):
             share = _WINDOW_SHARE * self.optics.radius_px
             window = float(np.clip(share, _LEAST_WINDOW_PX, _MOST_WINDOW_PX))

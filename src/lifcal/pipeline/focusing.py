@@ -213,13 +213,7 @@ class FocusRecord(RunRecord):
     @classmethod
     def is_whole(cls, content: dict[str, Any]) -> bool:
         """Tell whether what a run takes over from the one before is there and of its type."""
-        findings = content.get("findings")
-        return (
-            super().is_whole(content)
-            and isinstance(content.get("grid"), dict)
-            and isinstance(findings, list)
-            and all(isinstance(entry, dict) for entry in findings)
-        )
+        return super().is_whole(content) and isinstance(content.get("grid"), dict)
 
     @property
     def findings(self) -> list[Finding]:

@@ -91,8 +91,11 @@ class RunRecord(ABC):
     def is_whole(cls, content: dict[str, Any]) -> bool:
         """Tell whether what a run takes over from the one before is there and of its type."""
         frames, ends = content.get("frames"), content.get("depth_range")
+        findings = content.get("findings")
         return (
-            isinstance(frames, dict)
+            isinstance(findings, list)
+            and all(isinstance(entry, dict) for entry in findings)
+            and isinstance(frames, dict)
             and all(
                 isinstance(entry, dict) and isinstance(entry.get("known_share"), float)
                 for entry in frames.values()

@@ -418,6 +418,8 @@ def _begin(run: RgbdRun, engine: DepthEngine, options: RgbdOptions, listener: Li
         low, high = record.content["depth_range"]
         engine.restore_range((float(low), float(high)))
         engine.limit_far(largest_depth_mm(record.content["depth_factor"]))
+        for entry in record.content["findings"]:  # a run that goes on says again what was noticed
+            listener.finding(Finding.from_dict(entry))
         return True
     if engine.depth_range is None:
         chosen = usable.choose(FRAMES_FOR_RANGE)

@@ -72,8 +72,10 @@ class Markers:
     def find(self, views: ScaleViews, listener: Listener) -> ScaleKnowledge:
         """Look for the markers in all focused images."""
         seen = find_markers(views.n_views, views.read_focused, self.dictionary, listener)
-        points = place_markers(views.reconstruction, dict(enumerate(seen)), views.image_scale, self)
-        return ScaleKnowledge(points)
+        points, findings = place_markers(
+            views.reconstruction, dict(enumerate(seen)), views.image_scale, self
+        )
+        return ScaleKnowledge(points, findings=tuple(findings))
 
 
 def read_marker_distances(path: Path) -> tuple[tuple[int, int, float, float], ...]:
@@ -130,8 +132,8 @@ def place_markers(
     seen: Mapping[int, Sequence[Marker]],
     scale: float,
     known: Markers,
-) -> ScalePoints:
-    """Return the markers' corners, their sides, and the distances between markers' centers.
+) -> tuple[ScalePoints, list[Finding]]:
+    """Return the markers' corners, sides and distances between their centers, and what is odd.
 
     A center is the mean of the four corners. Nothing is measured at the center itself, where many
     markers are plain.
@@ -214,7 +216,7 @@ def place_markers(
             f"none of the marker distances is between markers that were found {list(corners_of)}"
         )
     table, seen_table = np.array(rows), np.array(seen_at)
-    return ScalePoints(
+    points = ScalePoints(
         np.concatenate([corners for corners, _ in used.values()]),
         np.repeat([int(views[len(views) // 2]) for _, views in used.values()], 4),
         np.repeat([_normal(corners) for corners, _ in used.values()], 4, axis=0),
@@ -226,8 +228,8 @@ def place_markers(
         table[:, 1],
         "markers",
         tuple(labels),
-        tuple(findings),
     )
+    return points, findings
 
 
 def _triangulate_marker(

@@ -86,7 +86,6 @@ class ScalePoints:
     source : str
     labels : tuple of str
         What people call each distance.
-    findings : tuple of Finding
     """
 
     points_world: FloatArray
@@ -100,7 +99,6 @@ class ScalePoints:
     sigmas_mm: FloatArray
     source: str
     labels: tuple[str, ...]
-    findings: tuple[Finding, ...] = ()
 
     def distances(self, first_id: int) -> Distances:
         """Return the distances, points numbered from `first_id` on."""
@@ -123,7 +121,6 @@ class ScalePoints:
             np.concatenate([self.sigmas_mm, other.sigmas_mm]),
             f"{self.source} and {other.source}",
             self.labels + other.labels,
-            self.findings + other.findings,
         )
 
 
@@ -140,6 +137,7 @@ class ScaleKnowledge:
     fixed : mapping of str to float
         Parameters of the camera that are held, in mm.
     findings : tuple of Finding
+        What the sources noticed.
     """
 
     points: ScalePoints | None = None
