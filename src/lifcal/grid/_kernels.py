@@ -100,6 +100,130 @@ def _solve(matrix, vector, n):
     return True
 
 
+@njit(cache=True)
+def fit_cell(
+    image, cx, cy, basis, inverse, of_table, table, radius, own, slope_x, slope_y, n, solution
+):
+    """Fit the micro image at (cx, cy) by the mean cell, under a shading with a given slope.
+
+    `n` is 5 or, with the size of the micro image, 6; `match_cells` explains the terms. Fills
+    `solution` (6,): gain, gain times the slope beyond the given one (two numbers), gain times the
+    shift (two numbers), gain times the growth. Lengths are in units of the radius.
+
+    Returns the number of pixels, the rms of what is left, and the standard deviation of the shift
+    for pixels of unit noise and unit gain, in px. The number is 0 if there is no solution.
+    """
+    height, width = image.shape
+    # Coordinates in the window are divided by the radius, so that the equations are well scaled.
+    per_square = 1.0 / (radius * radius)
+    per_radius = 1.0 / radius
+    size = table.shape[0]
+    matrix = np.zeros((n, n))
+    vector = np.zeros(n)
+    model = np.empty(6)
+    squares = 0.0
+    total = 0.0
+    inside = 0
+    x_first, x_end = pixels_within(cx, radius, width)
+    y_first, y_end = pixels_within(cy, radius, height)
+    for row in range(y_first, y_end):
+        dy = row - cy
+        for col in range(x_first, x_end):
+            dx = col - cx
+            square = (dx * dx + dy * dy) * per_square
+            if square >= 1.0:
+                continue
+            value = image[row, col]
+            if not np.isfinite(value):
+                continue
+            weight = min(1.0, 2.0 * (1.0 - square))
+            # The table repeats: where in it is this pixel, and between which entries.
+            u = (dx * of_table[0, 0] + dy * of_table[1, 0] + 2.0) * size
+            v = (dx * of_table[0, 1] + dy * of_table[1, 1] + 2.0) * size
+            if not (0.0 <= u < 4.0 * size and 0.0 <= v < 4.0 * size):
+                continue
+            u_low = int(u)
+            v_low = int(v)
+            a = u - u_low
+            b = v - v_low
+            u_low %= size
+            v_low %= size
+            u_high = u_low + 1 if u_low + 1 < size else 0
+            v_high = v_low + 1 if v_low + 1 < size else 0
+            w_00 = (1.0 - a) * (1.0 - b)
+            w_01 = a * (1.0 - b)
+            w_10 = (1.0 - a) * b
+            w_11 = a * b
+            mean = (
+                w_00 * table[v_low, u_low, 0]
+                + w_01 * table[v_low, u_high, 0]
+                + w_10 * table[v_high, u_low, 0]
+                + w_11 * table[v_high, u_high, 0]
+            )
+            by_x = (
+                w_00 * table[v_low, u_low, 1]
+                + w_01 * table[v_low, u_high, 1]
+                + w_10 * table[v_high, u_low, 1]
+                + w_11 * table[v_high, u_high, 1]
+            )
+            by_y = (
+                w_00 * table[v_low, u_low, 2]
+                + w_01 * table[v_low, u_high, 2]
+                + w_10 * table[v_high, u_low, 2]
+                + w_11 * table[v_high, u_high, 2]
+            )
+            # The offset from the nearest of the four centers around the pixel.
+            q = dx * inverse[0, 0] + dy * inverse[1, 0] + 2.0
+            r = dx * inverse[0, 1] + dy * inverse[1, 1] + 2.0
+            from_x = dx
+            from_y = dy
+            nearest = np.inf
+            for corner in range(4):
+                part_q = q - int(q) - (corner & 1)
+                part_r = r - int(r) - (corner >> 1)
+                off_x = part_q * basis[0, 0] + part_r * basis[1, 0]
+                off_y = part_q * basis[0, 1] + part_r * basis[1, 1]
+                if off_x * off_x + off_y * off_y < nearest:
+                    nearest = off_x * off_x + off_y * off_y
+                    from_x = off_x
+                    from_y = off_y
+            if own and abs(from_x - dx) + abs(from_y - dy) > 1e-6 * radius:
+                continue
+            bow = max(1.0 - 0.5 * (slope_x * from_x + slope_y * from_y), 0.2)
+            shade = 1.0 / (bow * bow)
+            model[0] = shade * mean
+            model[1] = model[0] * from_x * per_radius
+            model[2] = model[0] * from_y * per_radius
+            model[3] = -shade * by_x * radius
+            model[4] = -shade * by_y * radius
+            model[5] = (model[3] * from_x + model[4] * from_y) * per_radius
+            for i in range(n):
+                for j in range(i, n):
+                    matrix[i, j] += weight * model[i] * model[j]
+                vector[i] += weight * model[i] * value
+            squares += weight * value * value
+            total += weight
+            inside += 1
+    for i in range(n):
+        for j in range(i):
+            matrix[i, j] = matrix[j, i]
+    right = vector.copy()
+    by_shift = np.zeros((2, n))
+    by_shift[0, 3] = 1.0
+    by_shift[1, 4] = 1.0
+    solved = _solve(matrix.copy(), vector, n)
+    solved = solved and _solve(matrix.copy(), by_shift[0], n)
+    solved = solved and _solve(matrix, by_shift[1], n)
+    if not solved:
+        return 0, np.nan, np.nan
+    left = squares
+    for i in range(n):
+        left -= vector[i] * right[i]
+        solution[i] = vector[i]
+    spread = max(0.5 * (by_shift[0, 3] + by_shift[1, 4]), 0.0)
+    return inside, np.sqrt(max(left, 0.0) / total), radius * np.sqrt(spread)
+
+
 @in_parts(lambda centers: len(centers), least=16)
 def match_cells(
     begin,
@@ -126,138 +250,60 @@ def match_cells(
     cell that the vectors `period` (2, 2) span. The window has the given radius, with a soft edge;
     if `own`, pixels that are nearer to another center are left out.
 
+    If `own`, a second fit starts from the slope of the first. It multiplies all terms by the
+    shading `(1 - slope . m / 2)^-2`, which is the form of cos^4, and adds a term for the size of
+    the micro image, `-growth m . grad T`. Micro images behind a tilted array differ in size, and a
+    larger outline under a shading looks like a shifted one: without these terms the shift is
+    biased.
+
     Fills `shifts` (n, 2) in px; `sigmas` (n,), their standard deviation along an axis if what is
     left is noise of single pixels; `gains` (n,); `slopes` (n, 2) in 1/px; and `errors` (n,), the
     rms of what is left relative to the gain. NaN where too few pixels are inside the image.
     """
-    height, width = image.shape
-    # Coordinates in the window are divided by the radius, so that the equations are well scaled.
     full = np.pi * radius * radius
     if own:
         full = min(full, abs(basis[0, 0] * basis[1, 1] - basis[0, 1] * basis[1, 0]))
-    per_square = 1.0 / (radius * radius)
-    per_radius = 1.0 / radius
-    size = table.shape[0]
     inverse = np.linalg.inv(basis)
     of_table = np.linalg.inv(period)
+    solution = np.empty(6)
     for lens in range(begin, end):
         shifts[lens] = np.nan
         slopes[lens] = np.nan
         sigmas[lens] = np.nan
         gains[lens] = np.nan
         errors[lens] = np.nan
-        cx = centers[lens, 0]
-        cy = centers[lens, 1]
-        matrix = np.zeros((5, 5))
-        vector = np.zeros(5)
-        model = np.empty(5)
-        squares = 0.0
-        total = 0.0
-        inside = 0
-        x_first, x_end = pixels_within(cx, radius, width)
-        y_first, y_end = pixels_within(cy, radius, height)
-        for row in range(y_first, y_end):
-            dy = row - cy
-            for col in range(x_first, x_end):
-                dx = col - cx
-                square = (dx * dx + dy * dy) * per_square
-                if square >= 1.0:
-                    continue
-                value = image[row, col]
-                if not np.isfinite(value):
-                    continue
-                weight = min(1.0, 2.0 * (1.0 - square))
-                # The table repeats: where in it is this pixel, and between which entries.
-                u = (dx * of_table[0, 0] + dy * of_table[1, 0] + 2.0) * size
-                v = (dx * of_table[0, 1] + dy * of_table[1, 1] + 2.0) * size
-                if not (0.0 <= u < 4.0 * size and 0.0 <= v < 4.0 * size):
-                    continue
-                u_low = int(u)
-                v_low = int(v)
-                a = u - u_low
-                b = v - v_low
-                u_low %= size
-                v_low %= size
-                u_high = u_low + 1 if u_low + 1 < size else 0
-                v_high = v_low + 1 if v_low + 1 < size else 0
-                w_00 = (1.0 - a) * (1.0 - b)
-                w_01 = a * (1.0 - b)
-                w_10 = (1.0 - a) * b
-                w_11 = a * b
-                mean = (
-                    w_00 * table[v_low, u_low, 0]
-                    + w_01 * table[v_low, u_high, 0]
-                    + w_10 * table[v_high, u_low, 0]
-                    + w_11 * table[v_high, u_high, 0]
-                )
-                by_x = (
-                    w_00 * table[v_low, u_low, 1]
-                    + w_01 * table[v_low, u_high, 1]
-                    + w_10 * table[v_high, u_low, 1]
-                    + w_11 * table[v_high, u_high, 1]
-                )
-                by_y = (
-                    w_00 * table[v_low, u_low, 2]
-                    + w_01 * table[v_low, u_high, 2]
-                    + w_10 * table[v_high, u_low, 2]
-                    + w_11 * table[v_high, u_high, 2]
-                )
-                # The offset from the nearest of the four centers around the pixel.
-                q = dx * inverse[0, 0] + dy * inverse[1, 0] + 2.0
-                r = dx * inverse[0, 1] + dy * inverse[1, 1] + 2.0
-                from_x = dx
-                from_y = dy
-                nearest = np.inf
-                for corner in range(4):
-                    part_q = q - int(q) - (corner & 1)
-                    part_r = r - int(r) - (corner >> 1)
-                    off_x = part_q * basis[0, 0] + part_r * basis[1, 0]
-                    off_y = part_q * basis[0, 1] + part_r * basis[1, 1]
-                    if off_x * off_x + off_y * off_y < nearest:
-                        nearest = off_x * off_x + off_y * off_y
-                        from_x = off_x
-                        from_y = off_y
-                if own and abs(from_x - dx) + abs(from_y - dy) > 1e-6 * radius:
-                    continue
-                model[0] = mean
-                model[1] = mean * from_x * per_radius
-                model[2] = mean * from_y * per_radius
-                model[3] = -by_x * radius
-                model[4] = -by_y * radius
-                for i in range(5):
-                    for j in range(i, 5):
-                        matrix[i, j] += weight * model[i] * model[j]
-                    vector[i] += weight * model[i] * value
-                squares += weight * value * value
-                total += weight
-                inside += 1
-        if inside < 0.8 * full:
-            continue
-        for i in range(5):
-            for j in range(i):
-                matrix[i, j] = matrix[j, i]
-        right = vector.copy()
-        by_shift = np.zeros((2, 5))
-        by_shift[0, 3] = 1.0
-        by_shift[1, 4] = 1.0
-        solved = _solve(matrix.copy(), vector, 5)
-        solved = solved and _solve(matrix.copy(), by_shift[0], 5)
-        solved = solved and _solve(matrix, by_shift[1], 5)
-        if not solved:
-            continue
-        gain = vector[0]
-        gains[lens] = gain
-        left = squares
-        for i in range(5):
-            left -= vector[i] * right[i]
-        if gain > 1e-12:
-            shifts[lens, 0] = vector[3] * radius / gain
-            shifts[lens, 1] = vector[4] * radius / gain
-            slopes[lens, 0] = vector[1] * per_radius / gain
-            slopes[lens, 1] = vector[2] * per_radius / gain
-            errors[lens] = np.sqrt(max(left, 0.0) / total) / gain
-            spread = max(0.5 * (by_shift[0, 3] + by_shift[1, 4]), 0.0)
-            sigmas[lens] = errors[lens] * radius * np.sqrt(spread)
+        slope_x = 0.0
+        slope_y = 0.0
+        for attempt in range(2 if own else 1):
+            inside, left, spread = fit_cell(
+                image,
+                centers[lens, 0],
+                centers[lens, 1],
+                basis,
+                inverse,
+                of_table,
+                table,
+                radius,
+                own,
+                slope_x,
+                slope_y,
+                5 + attempt,
+                solution,
+            )
+            if inside < 0.8 * full:
+                break
+            gain = solution[0]
+            gains[lens] = gain
+            if not gain > 1e-12:
+                break
+            slope_x += solution[1] / (radius * gain)
+            slope_y += solution[2] / (radius * gain)
+            shifts[lens, 0] = solution[3] * radius / gain
+            shifts[lens, 1] = solution[4] * radius / gain
+            slopes[lens, 0] = slope_x
+            slopes[lens, 1] = slope_y
+            errors[lens] = left / gain
+            sigmas[lens] = errors[lens] * spread
 
 
 @in_parts(lambda centers: len(centers), least=16)

@@ -9,18 +9,19 @@ import enum
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import Float32Array, FloatArray, IntArray, read_only
-from lifcal.camera.apertures import OverlapDiscs
+from lifcal.camera.apertures import OverlapDiscs, compute_disc_overlap
 from lifcal.camera.bend import LARGEST_ORDER, FieldFit, cut_tiles, evaluate_terms, fit_field
 from lifcal.camera.grid import Lattice, MicroLensGrid, find_rows
 from lifcal.diagnostics import Finding
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.grid.lattice_search import compute_calm, find_lattice
-from lifcal.grid.lens_match import LensMatch, match_by_type, match_lenses
+from lifcal.grid.lens_match import OWN_WINDOW, LensMatch, match_by_type, match_lenses
 from lifcal.grid.overlap_fit import (
     BAYER_BLUR_PX2,
     find_types,
@@ -63,6 +64,12 @@ _CLEAR_SHADING = 4.0
 _APERTURE = (0.35, 0.1)
 """Radius of a micro aperture in pitches, and its standard deviation, before looking at the image:
 between masked arrays (0.25) and those filled to the border (0.47)."""
+_RIM = 0.9
+"""Where shading is compared with that in the middle: a part of the way to the corners."""
+_SAMPLES = 64
+"""Samples along each side of a micro image's window, where its shading is integrated."""
+_STEP_PX = 1e-4
+"""Step of a difference quotient across an outline."""
 WHITE_STRUCTURE = 0.11
 """A micro image of a white image differs from the mean one by less than this (rms, relative)."""
 
@@ -584,8 +591,8 @@ def _finish(
     if outlines:
         shading = _fit_shading(grid, match)
         if fitted is not None:
-            fitted = replace(fitted, shading_px2=_measure_shading(grid, match))
-        match, unsure = _take_off_shading(grid, match, lattice, fitted, blur, shading)
+            fitted = replace(fitted, shading_px2=shading.px2)
+        match, unsure = _take_off_shading(grid, match, lattice, fitted, blur, shading.field)
         grid, _ = _follow(grid, match, LARGEST_ORDER)
         grid = _widen_covariance(grid, match, unsure)
     elif source == "frames":
@@ -600,21 +607,22 @@ def _finish(
     return _judge(grid, match, source, findings)
 
 
-def _fit_shading(grid: MicroLensGrid, match: LensMatch) -> FieldFit:
-    """Fit the slopes of the brightness inside micro images, in 1/px, linear over the image.
+class _Shading(NamedTuple):
+    """How brightness changes across micro images."""
 
-    Shading by cos^4 grows in proportion to the distance from the axis. What else makes slopes (the
-    dark rim of the image circle, dust) is not of directions.
-    """
-    good = match.good
-    places, _, _ = _expect(grid, match.cells.indices[good])
-    return fit_field(places, match.slopes[good], grid.image_size, largest_order=1)
+    field: FieldFit
+    """Slopes over the image, in 1/px."""
+    px2: float
+    """By how much slopes fall from lens to lens in the middle, in 1/px^2; 0 if not clearly."""
 
 
-def _measure_shading(grid: MicroLensGrid, match: LensMatch) -> float:
-    """Return by how much slopes fall from lens to lens in the middle, 1/px^2; 0 if not clearly.
+def _fit_shading(grid: MicroLensGrid, match: LensMatch) -> _Shading:
+    """Fit the slopes of the brightness inside micro images, in 1/px, over the image.
 
-    Toward the corners cos^4 falls less steeply, hence a field of third order.
+    Shading by cos^4 grows in proportion to the distance from the axis, and more slowly toward the
+    corners: a field of third order follows it. What else makes slopes (the dark rim of the image
+    circle, dust) does not depend on the direction of light, and grows faster toward the corners:
+    then the field is linear.
     """
     good = match.good
     places, _, _ = _expect(grid, match.cells.indices[good])
@@ -625,10 +633,15 @@ def _measure_shading(grid: MicroLensGrid, match: LensMatch) -> float:
     around = middle + np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]) * step
     terms = evaluate_terms(around, grid.image_size, field.order)
     change = (terms[::2] - terms[1::2]) / (2.0 * step[:, None])
-    falls = -np.einsum("xt,tx->x", change, field.coefficients_px)
+    fall = -float(np.einsum("xt,tx->x", change, field.coefficients_px).mean())
     sigma = math.sqrt(float(np.einsum("xi,ij,xj->", change, field.covariance_px2, change))) / 2.0
-    mean = float(falls.mean())
-    return mean if mean > _CLEAR_SHADING * sigma else 0.0
+    px2 = fall if fall > _CLEAR_SHADING * sigma else 0.0
+    outward = _RIM * middle * np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]])
+    there = evaluate_terms(middle + outward, grid.image_size, field.order) @ field.coefficients_px
+    falls = -float(np.sum(there * outward) / np.sum(outward**2))
+    if not 0.0 < falls <= px2:
+        field = fit_field(places, match.slopes[good], grid.image_size, largest_order=1)
+    return _Shading(field, px2)
 
 
 def _take_off_shading(
@@ -637,35 +650,94 @@ def _take_off_shading(
     lattice: Lattice,
     discs: OverlapDiscs | None,
     blur_px2: float,
-    shading: FieldFit,
+    slope_field: FieldFit,
 ) -> tuple[LensMatch, FloatArray]:
     """Return the match without the shift that shading gives a blurred outline, and what is unsure.
 
     An outline is shaded first and blurred then. Where the relative brightness changes by `slope`
     per px across a micro image, a blur of variance c along an axis shifts it by -c slope. Pixels
-    blur by 1/12 px^2; the micro aperture, a disc of radius `a` px that is seen from the main lens
-    with the radius `micro_px`, blurs by a micro_px / 4, as the shading goes with the direction in
-    which light leaves it. Lens types with different `micro_px` are shifted differently, and that
-    tells `a`; where types do not tell, `_APERTURE` does.
+    blur by 1/12 px^2. The micro aperture, a disc of radius `a` px that is seen from the main lens
+    with the radius `micro_px`, and the light of neighbors shift it by what `_measure_shading_shift`
+    says. Lens types with different `micro_px` are shifted differently, and that tells `a`; where
+    types do not tell, `_APERTURE` does.
 
     The second return value is the shift, (n_lenses, 2), that one standard deviation of `a` makes.
     """
     good = match.good
     places, _, _ = _expect(grid, match.cells.indices)
-    slopes = evaluate_terms(places, grid.image_size, 1) @ shading.coefficients_px
+    terms = evaluate_terms(places, grid.image_size, slope_field.order)
+    slopes = terms @ slope_field.coefficients_px
     kinds = lattice.types(match.cells.indices)
-    radii = np.array(discs.micro_px if discs is not None else [0.0] * lattice.n_types)[kinds]
-    unit = radii[:, None] * slopes / 4.0
+    constant, by_aperture = (
+        (np.zeros(lattice.n_types), np.zeros(lattice.n_types))
+        if discs is None
+        else _measure_shading_shift(discs, lattice)
+    )
+    match = replace(match, shifts=match.shifts - constant[kinds][:, None] * slopes)
+    lengths = by_aperture[kinds]
+    unit = lengths[:, None] * slopes
     trial, _ = _follow(grid, match, LARGEST_ORDER)
     residuals = _residuals(trial, match)[good]
-    contrast = (unit - radii[good].mean() * slopes / 4.0)[good]
+    contrast = (unit - lengths[good].mean() * slopes)[good]
     noise = np.median((residuals**2).sum(axis=1)) / (2.0 * math.log(2.0))
     mean, sigma = (factor * lattice.pitch_px for factor in _APERTURE)
     weight = (contrast**2).sum() / noise
-    aperture = (mean / sigma**2 - (contrast * residuals).sum() / noise) / (1.0 / sigma**2 + weight)
+    aperture = (mean / sigma**2 + (contrast * residuals).sum() / noise) / (1.0 / sigma**2 + weight)
     aperture = float(np.clip(aperture, 0.0, 0.5 * lattice.pitch_px))
-    shifts = match.shifts + aperture * unit + (_PIXEL_BLUR_PX2 + blur_px2) * slopes
+    shifts = match.shifts - aperture * unit + (_PIXEL_BLUR_PX2 + blur_px2) * slopes
     return replace(match, shifts=shifts), unit / math.sqrt(1.0 / sigma**2 + weight)
+
+
+def _measure_shading_shift(discs: OverlapDiscs, lattice: Lattice) -> tuple[FloatArray, FloatArray]:
+    """Return how far shading shifts the outlines of each lens type, in px per `slope` in 1/px.
+
+    Light that leaves a micro aperture at `p` toward the pixel at `m` from its center has the
+    relative brightness `1 + slope . (m - p)`. With q = p micro_px / a, a pixel gets light from the
+    q that both discs of the overlap share, so the term in p is `-a slope . centroid / micro_px`
+    times their area, with the centroid of what they share. Light of the neighbors that reaches the
+    pixel is shaded relative to their own centers. `match_lenses` fits all this by a gain, a slope,
+    a shift and a growth; so does this function, for a shading along x and one along y.
+
+    Returns
+    -------
+    constant : (n_types,) float64
+        What does not depend on the micro aperture `a`: the light of neighbors.
+    by_aperture : (n_types,) float64
+        What is proportional to `a`. For micro images with narrow rims it is -4/15 micro_px.
+    """
+    steps = np.array([(q, r) for q in range(-2, 3) for r in range(-2, 3)])
+    centers = steps @ lattice.basis_px
+    line = OWN_WINDOW * lattice.pitch_px * (2.0 * np.arange(_SAMPLES) + 1.0 - _SAMPLES) / _SAMPLES
+    places = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
+    own = np.flatnonzero((steps == 0).all(axis=1))[0]
+    distances = np.linalg.norm(places[:, None] - centers, axis=2)
+    places = places[distances.argmin(axis=1) == own]
+    window = OWN_WINDOW * lattice.pitch_px
+    weights = np.sqrt(np.clip(2.0 - 2.0 * np.sum(places**2, axis=1) / window**2, 0.0, 1.0))
+    found = np.empty((lattice.n_types, 2))
+    for kind in range(lattice.n_types):
+        first = next(step for step in steps if lattice.types(step[None])[0] == kind)
+        kinds = lattice.types(first + steps)
+        total, slope = np.zeros(len(places)), np.zeros((len(places), 2))
+        neighbors, apertures = np.zeros((len(places), 2)), np.zeros((len(places), 2))
+        for center, micro in zip(centers, np.array(discs.micro_px)[kinds].tolist(), strict=True):
+            off = places - center
+            length = np.maximum(np.linalg.norm(off, axis=1), 1e-9)
+            area, centroid = compute_disc_overlap(micro, discs.main_px, length)
+            wider, _ = compute_disc_overlap(micro, discs.main_px, length + _STEP_PX)
+            area, wider = area / micro**2, wider / micro**2  # all types let in the same light
+            moment = np.where(area > 0.0, area * centroid / micro, 0.0)  # dark: no centroid
+            total += area
+            slope += ((wider - area) / _STEP_PX / length)[:, None] * off
+            neighbors -= area[:, None] * center
+            apertures -= (moment / length)[:, None] * off
+        growth = np.sum(places * slope, axis=1)
+        columns = np.column_stack([total, total[:, None] * places, -slope, -growth])
+        columns *= weights[:, None]
+        for case, targets in enumerate((neighbors, apertures)):
+            solution = np.linalg.lstsq(columns, targets * weights[:, None], rcond=None)[0]
+            found[kind, case] = 0.5 * (solution[3, 0] + solution[4, 1])
+    return found[:, 0], found[:, 1]
 
 
 def _make_stretch(grid: MicroLensGrid, match: LensMatch) -> FloatArray:

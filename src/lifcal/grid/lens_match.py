@@ -23,7 +23,7 @@ from lifcal.grid.lattice_search import (
     smooth_over_lenses,
 )
 
-_OWN_WINDOW = 0.6
+OWN_WINDOW = 0.6
 """Radius of the window around a micro image, in pitches, without pixels nearer to another one. It
 must hold the gap all around; hexagonal cells reach to 0.58."""
 _WIDE_WINDOW = 0.78
@@ -204,7 +204,7 @@ def _match(
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return shifts, sigmas, gains, slopes and errors; see the kernel."""
     n = len(centers)
-    radius = (_OWN_WINDOW if own else _WIDE_WINDOW) * Lattice(np.zeros(2), basis_px).pitch_px
+    radius = (OWN_WINDOW if own else _WIDE_WINDOW) * Lattice(np.zeros(2), basis_px).pitch_px
     shifts, slopes = np.empty((n, 2)), np.empty((n, 2))
     sigmas, gains, errors = np.empty(n), np.empty(n), np.empty(n)
     _kernels.match_cells(
