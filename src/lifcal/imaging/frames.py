@@ -177,9 +177,10 @@ class Frames:
 
         Size and full scale are those that this process found, so that both read equal frames.
         """
-        full_scale = self.full_scale
+        expected, full_scale = self._expected, self.full_scale
         return {
             **vars(self),
+            "_expected": expected,
             "full_scale": full_scale,
             "_root": self._root.absolute(),
             "_videos": list(self._videos),

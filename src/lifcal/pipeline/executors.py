@@ -7,12 +7,14 @@ command line offers: `WorkerProcesses` (`--jobs`), and the executor of a Dask cl
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
@@ -24,7 +26,8 @@ from lifcal.errors import DataError, InputError, MissingDependencyError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_CONNECT_S = 5.0
+_ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^/\s]+:\d+")
+_CONNECT_S = 4.0
 """Time for a scheduler to answer, and again for its first worker to be there. In a local network
 that takes milliseconds, and a user should not have to wait to learn of a wrong address."""
 _END_S = 10.0
@@ -186,6 +189,8 @@ def connect(scheduler: str) -> Iterator[Executor]:
 
     Raises
     ------
+    InputError
+        If this is no address.
     DataError
         If the scheduler does not answer, or has no worker.
     MissingDependencyError
@@ -197,13 +202,17 @@ def connect(scheduler: str) -> Iterator[Executor]:
         raise MissingDependencyError(
             f"--scheduler needs Dask: pip install 'lifcal[cluster]' ({error})"
         ) from None
+    if not _ADDRESS.fullmatch(scheduler):
+        raise InputError(f"--scheduler {scheduler}: not an address like tcp://host:8786")
     try:
-        client = Client(scheduler, timeout=_CONNECT_S, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
+        with ThreadPoolExecutor(1) as thread:  # this one may run an event loop, as in a notebook
+            thread.submit(asyncio.run, _shake_hands(scheduler)).result()
+    except Exception as error:  # whatever listens there may answer anything
         raise DataError(
             f"--scheduler {scheduler}: no Dask scheduler answers there ({_shorten(error)}). Start "
             "one by `dask scheduler`, and give the address that it prints"
         ) from None
+    client = Client(scheduler, timeout=_CONNECT_S, set_as_default=False)
     try:
         try:
             client.wait_for_workers(1, timeout=_CONNECT_S)
@@ -221,6 +230,16 @@ def connect(scheduler: str) -> Iterator[Executor]:
         client.close()
 
 
+async def _shake_hands(scheduler: str) -> None:
+    """Connect and leave. A client that cannot connect would go on trying in the background."""
+    from distributed.comm.core import connect
+    from distributed.security import Security
+
+    arguments = Security().get_connection_args("client")
+    comm = await asyncio.wait_for(connect(scheduler, _CONNECT_S, **arguments), _CONNECT_S + 1.0)
+    comm.abort()
+
+
 def _shorten(error: BaseException) -> str:
     return " ".join(str(error).split())[:120] or type(error).__name__
 
@@ -233,7 +252,7 @@ def count_slots(executor: Executor) -> int:
         return executor.count
     client = getattr(executor, "_client", None)  # Dask's
     if client is not None:
-        return max(sum(client.nthreads().values()), 1)
+        return max(int(sum(client.nthreads().values())), 1)
     count = getattr(executor, "_max_workers", None)  # those of the standard library
     return count if isinstance(count, int) else os.cpu_count() or 1
 
