@@ -331,7 +331,13 @@ def test_what_is_wrong_with_an_executor_is_one_line(recording, tmp_path):
     words = ("focus", recording / "raw", "-o", tmp_path / "out")
     both = lifcal(*words, "--jobs", 2, "--scheduler", "tcp://127.0.0.1:1")
     assert_one_line_error(both, "give only one")
-    assert_one_line_error(lifcal(*words, "--jobs", 0), "--jobs is 0, needs at least 1")
+    for verb, more in (
+        ("focus", ()),
+        ("depth", ("--camera", recording / "camera.json")),
+        ("calibrate", ("--pixel-size-um", 5.5)),
+    ):
+        done = lifcal(verb, *words[1:], *more, "--jobs", 0)
+        assert_one_line_error(done, "--jobs is 0, needs at least 1")
     done = lifcal(*words, "--scheduler", "tcp://127.0.0.1:1")
     assert_one_line_error(done, "--scheduler tcp://127.0.0.1:1: no Dask scheduler answers there")
     for address in ("nonsense://x:1", "host", "8786"):

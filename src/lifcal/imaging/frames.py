@@ -390,6 +390,13 @@ def make_frame(
     return Frame(name, source, np.ascontiguousarray(gray), values, bits, saturated, bayer)
 
 
+def to_stored(image: Float32Array, bits: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint16]:
+    """Return values from 0 to 1 as a file of 8 or 16 bits stores them, white at full scale."""
+    full = np.float32((1 << bits) - 1)
+    stored = np.clip(np.rint(image * full), 0, full)
+    return stored.astype(np.uint8) if bits == 8 else stored.astype(np.uint16)
+
+
 def _check_bayer(bayer: str | None) -> str | None:
     if bayer is None:
         return None

@@ -637,12 +637,10 @@ class FocusWork(FrameWork["FocusedFrame", FocusEntry]):
 
     def draw(self, frame: Frame, made: FocusedFrame) -> dict[str, Any]:
         """Return the images of a frame, its virtual depth last."""
-        import numpy as np
+        from lifcal.imaging.frames import to_stored
 
-        full = (1 << frame.bits) - 1
-        stored = np.clip(np.rint(made.focused.image * np.float32(full)), 0, full)
         return {
-            "focused": stored.astype(np.uint8 if frame.bits == 8 else np.uint16),
+            "focused": to_stored(made.focused.image, frame.bits),
             "color": draw_depth(made.depth),
             "flags": made.depth.flags,
             "sigma": made.depth.sigma,
