@@ -28,6 +28,8 @@ from tests.cli.process import assert_one_line_error, hear_interrupts, lifcal
 from tests.pipeline.cases import make_recording, read_files
 
 FRAMES = 7
+MANY = 20
+"""Frames of runs that are ended before they are done."""
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +254,7 @@ def wait_for_end(mark):
 def start(recording, out, mark):
     raws = out.parent / "raw"
     raws.mkdir()
-    for index in range(40):
+    for index in range(MANY):
         shutil.copy(recording / "raw" / f"{index % 2}.png", raws / f"{index}.png")
     words = ["focus", raws, "--grid", recording / "grid.json", "-o", out, "--jobs", 2]
     return words, subprocess.Popen(
@@ -293,7 +295,7 @@ def test_an_interrupt_ends_all_processes(recording, tmp_path, whole_group):
     wait_for_end(mark)
     assert not list(out.rglob(".*"))
     assert not (out / "focus.journal").exists()
-    assert len(json.loads((out / "focus.json").read_text())["frames"]) < 40
+    assert len(json.loads((out / "focus.json").read_text())["frames"]) < MANY
 
 
 @needs_proc
@@ -306,9 +308,9 @@ def test_a_killed_run_leaves_no_process_and_goes_on(recording, tmp_path):
     wait_for_end(mark)
     done = lifcal(*words)
     assert done.returncode == 0, done.stderr
-    assert "40 frames (" in done.stdout
+    assert f"{MANY} frames (" in done.stdout
     assert not list(out.rglob(".*"))
-    assert len(json.loads((out / "focus.json").read_text())["frames"]) == 40
+    assert len(json.loads((out / "focus.json").read_text())["frames"]) == MANY
 
 
 def test_the_command_line_on_a_cluster(recording, expected, cluster, tmp_path):
