@@ -17,6 +17,7 @@ from benchmarks import (
     command_line,
     degenerate,
     depth,
+    executors,
     grid,
     real,
     simulate,
@@ -43,6 +44,7 @@ BENCHMARKS = {
     "degenerate": degenerate.run,
     "depth": depth.run,
     "slam": slam.run,
+    "executors": executors.run,
     "command-line": command_line.run,
 }
 

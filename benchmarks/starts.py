@@ -103,7 +103,7 @@ def _start(name: str, data: Path, truth: PlenopticCamera) -> Outcome:
     run = focus_frames(frames, folder, DepthOptions(), sources, Listener())
     views = list_views(run, CalibrateOptions(1000.0 * truth.pixel_size_mm))
     model = track_frames(run, views, ColmapEngine(), None, Listener())
-    scale = float(run.record.content["settings"]["scale"])
+    scale = float(run.store.settings["scale"])
     virtual = start_from_views(model, views, scale).virtual
     array = virtual.state.array
     return Outcome(

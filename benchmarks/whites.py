@@ -21,7 +21,8 @@ from lifcal.grid.check import check_grid
 from lifcal.imaging.files import write_png
 from lifcal.imaging.frames import open_frames
 from lifcal.listener import Listener
-from lifcal.pipeline.focusing import UsableFrames, focus_frames
+from lifcal.pipeline.focusing import focus_frames
+from lifcal.pipeline.usable import UsableFrames
 from lifcal.simulate import CAMERAS, Imperfections, Simulation, SimulationOptions
 from lifcal.simulate.imperfections import REAL
 from lifcal.simulate.sequence import write_raw
@@ -173,8 +174,10 @@ def _try(
         found = focus_frames(frames, place / "out", DepthOptions(), sources, notes)
     except DataError as error:
         return Case(name, belongs, "refused", str(error)), None
+    shared = found.store.shared
     said = [finding.text for finding in notes.said if finding.code in _SAYS]
-    return Case(name, belongs, "noted" if said else "taken", "; ".join(said)), found.record.grid
+    case = Case(name, belongs, "noted" if said else "taken", "; ".join(said))
+    return case, None if shared is None else shared.grid
 
 
 def _count_refused(folder: Path, grid: MicroLensGrid) -> int:

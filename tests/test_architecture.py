@@ -45,6 +45,7 @@ DOORS = {
     "evo": set(),
     "pycolmap": {"sfm"},
     "open3d": {"metric"},
+    "distributed": {"pipeline"},
     "numba": {
         "bundle",
         "camera",

@@ -4,7 +4,8 @@ import pytest
 
 from lifcal.errors import DataError
 from lifcal.files import hold_folder, write_bytes
-from lifcal.pipeline.focusing import FocusRecord
+from lifcal.pipeline.focusing import FOCUS
+from lifcal.pipeline.store import FolderStore
 
 PART = ".focus.json.abc123.lifcal-part"
 
@@ -41,7 +42,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 
 def test_a_run_that_was_killed_at_its_first_write_begins_anew(tmp_path):
     (tmp_path / PART).write_bytes(b"half")
-    FocusRecord.open(tmp_path, {})
+    FolderStore.open(FOCUS, tmp_path, {}, {})
     assert not list(tmp_path.iterdir())
 
 
@@ -49,5 +50,5 @@ def test_nothing_is_removed_from_the_folders_of_others(tmp_path):
     (tmp_path / PART).write_bytes(b"half")
     (tmp_path / "thesis.tex").write_text("...")
     with pytest.raises(DataError, match="is not empty"):
-        FocusRecord.open(tmp_path, {})
+        FolderStore.open(FOCUS, tmp_path, {}, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == [PART, "thesis.tex"]

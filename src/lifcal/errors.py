@@ -49,6 +49,14 @@ class EstimationError(LifcalError):
         self.stage = stage
         self.evidence: dict[str, Any] = dict(evidence or {})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let the error travel between processes."""
+        return _make_estimation_error, (str(self), self.stage, self.evidence)
+
 
 class MissingDependencyError(LifcalError, ImportError):
     """A package that an extra brings is not installed. The message names the extra."""
+
+
+def _make_estimation_error(message: str, stage: str, evidence: dict[str, Any]) -> EstimationError:
+    return EstimationError(message, stage=stage, evidence=evidence)

@@ -50,6 +50,11 @@ def is_part(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(_PART)
 
 
+def make_part_path(folder: Path, name: str) -> Path:
+    """Return a path for a file that is of use during a run only; `remove_parts` removes it."""
+    return folder / f".{name}{_PART}"
+
+
 def remove_parts(folder: Path) -> None:
     """Remove what runs that were killed in the middle of writing left in a folder."""
     for part in folder.glob(f".*{_PART}"):
@@ -126,25 +131,40 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
-def read_bytes(path: Path, *, limit: int = 1 << 28) -> bytes:
-    """Return what is in `path`.
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file, and wait until it is on the disk.
+
+    A run that is killed can leave a part of the last line; whoever reads the file leaves it out.
+    """
+    try:
+        with path.open("ab") as stream:
+            stream.write(f"{line}\n".encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise DataError(f"{path}: cannot write: {error.strerror}") from error
+
+
+def read_bytes(path: Path, *, limit: int = 1 << 28, name: Path | None = None) -> bytes:
+    """Return what is in `path`; messages call the file `name`, if that is given.
 
     Raises
     ------
     DataError
         If the file is missing, unreadable, or longer than `limit` bytes.
     """
+    name = path if name is None else name
     try:
         if path.is_dir():
-            raise DataError(f"{path}: is a folder, needs a file")
+            raise DataError(f"{name}: is a folder, needs a file")
         size = path.stat().st_size
         if size > limit:
-            raise DataError(f"{path}: {size} bytes; a file of this kind has at most {limit}")
+            raise DataError(f"{name}: {size} bytes; a file of this kind has at most {limit}")
         return path.read_bytes()
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
+        raise DataError(f"{name}: no such file") from None
     except OSError as error:
-        raise DataError(f"{path}: cannot read: {error.strerror}") from error
+        raise DataError(f"{name}: cannot read: {error.strerror}") from error
 
 
 def read_json(path: Path, *, limit: int = 1 << 28) -> dict[str, Any]:

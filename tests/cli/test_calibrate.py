@@ -115,5 +115,14 @@ def test_usage():
 
 def test_help_imports_nothing_heavy():
     text = read_help("calibrate")
-    for word in ("RAWS", "--pixel-size-um", "--marker-size-mm", "--known", "--trajectory", "Scale"):
+    for word in (
+        "RAWS",
+        "--jobs",
+        "--scheduler",
+        "--pixel-size-um",
+        "--marker-size-mm",
+        "--known",
+        "--trajectory",
+        "Scale",
+    ):
         assert word in text

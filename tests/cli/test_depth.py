@@ -447,5 +447,5 @@ def test_a_read_only_folder_is_one_line(recording, tmp_path):
 
 def test_help_imports_nothing_heavy():
     text = read_help("depth")
-    for word in ("RAWS", "--camera", "--plane", "--crop", "--poses"):
+    for word in ("RAWS", "--jobs", "--scheduler", "--camera", "--plane", "--crop", "--poses"):
         assert word in text

@@ -407,5 +407,5 @@ def test_a_read_only_folder_is_one_line(recording, tmp_path):
 
 def test_help_imports_nothing_heavy():
     text = read_help("focus")
-    for word in ("RAWS", "--grid", "--white", "--range", "--scale"):
+    for word in ("RAWS", "--jobs", "--scheduler", "--grid", "--white", "--range", "--scale"):
         assert word in text

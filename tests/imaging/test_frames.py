@@ -1,12 +1,14 @@
 """Reading frames: every kind that users have, and one clear line for every kind that is broken."""
 
+import pickle
+
 import cv2
 import numpy as np
 import pytest
 
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.grid.plenoptic import check_plenoptic
-from lifcal.imaging.frames import looks_like_mosaic, make_frame, open_frames
+from lifcal.imaging.frames import ArrayFrames, looks_like_mosaic, make_frame, open_frames
 from lifcal.imaging.image_headers import read_header
 from lifcal.simulate import Imperfections, Simulation, SimulationOptions, build_camera
 
@@ -318,3 +320,61 @@ def test_some_of_the_frames(gray, tmp_path):
     assert len(frames) == 4
     np.testing.assert_array_equal(chosen.read(0).gray, frames.read(3).gray)
     assert chosen.source(1).endswith("1.png")
+
+
+def test_another_process_opens_the_same_frames(gray, tmp_path, monkeypatch):
+    """A pickle holds paths and no pixels; it can be read in another folder."""
+    deep = gray.astype(np.uint16) * 16  # 12 bits: full scale is that of all frames
+    write(tmp_path / "a.png", deep)
+    write(tmp_path / "b.png", deep // 8)
+    monkeypatch.chdir(tmp_path)
+    frames = open_frames("*.png")
+    content = pickle.dumps(frames.select([1, 0]))
+    assert len(content) < 2000
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    there = pickle.loads(content)
+    assert (there.names, there.full_scale) == (("b", "a"), 4095)
+    np.testing.assert_array_equal(there.read(0).gray, (deep // 8) * np.float32(1 / 4095))
+    assert there.read(0).source == "b.png"  # as it was given
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(DataError, match=r"^a\.png: no such file"):
+        there.read(1)
+
+
+def test_another_process_opens_the_same_video(rng, tmp_path, monkeypatch):
+    writer = cv2.VideoWriter(
+        str(tmp_path / "clip.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 48)
+    )
+    if not writer.isOpened():
+        pytest.skip("this OpenCV writes no videos")
+    for level in range(60, 72):
+        image = rng.integers(0, 60, (48, 64, 3), dtype=np.uint8)
+        writer.write(image + np.uint8(10 * (level - 60)))
+    writer.release()
+    monkeypatch.chdir(tmp_path)
+    frames = open_frames("clip.avi")
+    expected = [frames.read(index).color for index in range(12)]
+    (tmp_path / "other").mkdir()
+    content = pickle.dumps(frames)
+    monkeypatch.chdir(tmp_path / "other")
+    there = pickle.loads(content)
+    for index in (1, 3, 4, 9, 2, 0, 11):  # forwards by reading on, backwards by seeking
+        np.testing.assert_array_equal(there.read(index).color, expected[index])
+
+
+def test_arrays_are_frames(gray):
+    frames = ArrayFrames([gray, gray[:20], np.zeros_like(gray), gray[0]], list("abcd"))
+    assert frames.in_memory
+    assert (len(frames), frames.image_size, frames.names) == (4, (64, 48), tuple("abcd"))
+    np.testing.assert_allclose(frames.read(0).gray, gray / 255.0, atol=1e-6)
+    for index, problem in ((1, "b: 64 x 20 px"), (2, "c: black"), (3, "d: 1 dimensions")):
+        with pytest.raises(DataError, match=problem):
+            frames.read(index)
+    assert frames.select([2, 0]).read(1).name == "a"
+    with pytest.raises(InputError, match="another process"):
+        pickle.dumps(frames)
+    with pytest.raises(InputError, match="no frames"):
+        ArrayFrames([])
+    with pytest.raises(InputError, match="1 different names for 2 frames"):
+        ArrayFrames([gray, gray], ["a", "a"])

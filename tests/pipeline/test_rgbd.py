@@ -3,7 +3,16 @@
 import pytest
 
 from lifcal.errors import DataError, InputError
-from lifcal.pipeline.rgbd import RgbdOptions, RgbdRecord, _count_fps, make_file_names
+from lifcal.files import write_json
+from lifcal.pipeline.rgbd import (
+    RgbdEntry,
+    RgbdOptions,
+    RgbdSetup,
+    _count_fps,
+    make_file_names,
+    open_store,
+    set_times,
+)
 
 
 def test_names_for_lists_have_no_spaces():
@@ -19,37 +28,39 @@ def test_options_are_checked():
         RgbdOptions(mesh=True)
 
 
-def test_a_new_record_shares_nothing_with_another(tmp_path):
-    first = RgbdRecord.open(tmp_path / "a", {"clouds": True})
-    first.content["findings"].append("mine")
-    second = RgbdRecord.open(tmp_path / "b", {"clouds": False})
-    assert second.content["findings"] == []
-    assert "cloud" in first.paths("x")
-    assert "cloud" not in second.paths("x")
-    assert list(second.paths("x"))[-1] == "depth"  # written last: then the frame is done
+SETUP = RgbdSetup((2.0, 4.0), 5000, 50000, {"width": 4, "height": 3})
+
+
+def test_clouds_are_files_only_if_they_are_asked_for(tmp_path):
+    assert "cloud" in open_store(tmp_path / "a", {"clouds": True}).images.paths("x")
+    paths = open_store(tmp_path / "b", {"clouds": False}).images.paths("x")
+    assert "cloud" not in paths
+    assert list(paths)[-1] == "depth"  # written last: then the frame is done
 
 
 @pytest.mark.parametrize(
-    "change", [{"depth_factor": None}, {"depth_range": [1.0]}, {"frames": {"0": {}}}]
+    "change",
+    [{"depth_factor": None}, {"depth_range": [1.0]}, {"frames": {"0": {}}}, {"findings": [1]}],
 )
 def test_a_damaged_record_is_refused(tmp_path, change):
-    record = RgbdRecord.open(tmp_path / "a", {"clouds": True})
-    record.content |= {"depth_range": [2.0, 4.0], "depth_factor": 5000}
-    record.write()
-    RgbdRecord.open(tmp_path / "a", {"clouds": True})
-    record.content |= change
-    record.write()
+    store = open_store(tmp_path / "a", {"clouds": True})
+    content = {**store.as_dict(), **SETUP.as_dict()}
+    write_json(store.path, content)
+    assert open_store(tmp_path / "a", {"clouds": True}).setup == SETUP
+    write_json(store.path, {**content, **change})
     with pytest.raises(DataError, match="changed or damaged"):
-        RgbdRecord.open(tmp_path / "a", {"clouds": True})
+        open_store(tmp_path / "a", {"clouds": True})
 
 
 def test_two_recordings_do_not_share_timestamps(tmp_path):
-    record = RgbdRecord.open(tmp_path / "a", {"clouds": True})
-    record.content["frames"] = {"a": {"timestamp": 0.0}, "b": {"timestamp": 5.0}}
-    assert record.set_times({"a": 1.0, "c": 2.0}) == 1
-    assert record.content["frames"]["a"]["timestamp"] == 1.0
+    tmp_path.joinpath("a").mkdir()
+    store = open_store(tmp_path / "a", {"clouds": True})
+    for name, time in (("a", 0.0), ("b", 5.0)):
+        store.add(name, RgbdEntry(f"{name}.png", "0", 1, 0.5, time, None, None, None))
+    assert set_times(store, {"a": 1.0, "c": 2.0}) == 1
+    assert store.entries["a"].timestamp == 1.0
     with pytest.raises(DataError, match=r"frame b of other raws, with the timestamp of d \(5\)"):
-        record.set_times({"a": 0.0, "d": 5.0})
+        set_times(store, {"a": 0.0, "d": 5.0})
 
 
 def test_frames_a_second_are_counted():

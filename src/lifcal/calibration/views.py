@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from lifcal.arrays import Float32Array, spread_choice
 from lifcal.errors import EstimationError
-from lifcal.imaging.frames import LUMINANCE, Frame
+from lifcal.imaging.frames import LUMINANCE, Frame, to_stored
 from lifcal.virtual import FocusEngine
 
 SATURATED = 0.998
@@ -111,9 +111,7 @@ def focus_in_memory(
 
 def _keep_in_memory(engine: FocusEngine, frame: Frame, index: int, time: float) -> View:
     found = engine.run(frame)
-    full = np.float32((1 << frame.bits) - 1)
-    stored = np.clip(np.rint(found.focused.image * full), 0, full)
-    gray = to_gray(stored.astype(np.uint8 if frame.bits == 8 else np.uint16))
+    gray = to_gray(to_stored(found.focused.image, frame.bits))
     u, sigma = found.depth.u, found.depth.sigma
     flat = flatten(engine, frame).copy()  # an engine with a workspace uses its array again
     return View(frame.name, index, time, lambda: gray, lambda: u, lambda: sigma, lambda: flat)

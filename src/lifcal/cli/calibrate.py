@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, say_note, verb
+from lifcal.cli._executor import Jobs, Scheduler
 from lifcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def calibrate(
         str, typer.Option(help="auto, sequential, exhaustive or retrieval.")
     ] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
@@ -114,6 +117,7 @@ def calibrate(
     from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
     from lifcal.pipeline.calibration import calibrate_frames
+    from lifcal.pipeline.executors import open_executor
     from lifcal.scale import ScaleOptions, read_marker_distances, read_picked_distances
     from lifcal.sfm import SfmOptions
 
@@ -142,9 +146,9 @@ def calibrate(
     )
     frames = open_frames(raws, bayer=bayer)
     listener = RichListener()
-    found = calibrate_frames(
-        frames, out, options, {"grid": grid, "white": white, "xml": xml}, listener
-    )
+    sources = {"grid": grid, "white": white, "xml": xml}
+    with open_executor(jobs, scheduler) as executor:
+        found = calibrate_frames(frames, out, options, sources, listener, executor=executor)
     if as_json:
         print(json.dumps(found.summary, indent=2))
     else:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, verb
+from lifcal.cli._executor import Jobs, Scheduler
 from lifcal.errors import InputError
 
 if TYPE_CHECKING:
-    from lifcal.pipeline.rgbd import RgbdRecord
+    from lifcal.pipeline.rgbd import RgbdRun
 
 _IMAGES = "Images"
 _FILTER = "What is known"
@@ -111,6 +112,8 @@ def depth(
         bool,
         typer.Option("--mesh", help="Write mesh.ply too; needs Open3D.", rich_help_panel=_FUSED),
     ] = False,
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Make metric depth, focused pinhole images and clouds of raws of a calibrated camera.
@@ -122,6 +125,7 @@ def depth(
     from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
     from lifcal.metric import MetricOptions
+    from lifcal.pipeline.executors import open_executor
     from lifcal.pipeline.rgbd import RgbdOptions, make_rgbd
 
     metric = MetricOptions(
@@ -145,11 +149,14 @@ def depth(
     )
     opened = open_frames(raws, bayer=bayer)
     indices = choose_frames(len(opened), every, frames)
-    run = make_rgbd(opened, out, camera, white, metric, options, RichListener(), indices)
+    with open_executor(jobs, scheduler) as executor:
+        run = make_rgbd(
+            opened, out, camera, white, metric, options, RichListener(), indices, executor
+        )
     if as_json:
-        print(json.dumps(run.record.content, indent=2))
+        print(json.dumps(run.store.as_dict(), indent=2))
     elif run.done:
-        _print_summary(run.record, run.done, run.kept)
+        _print_summary(run)
     if run.usable.problems:
         if len(indices) > 1:
             say_error(f"{len(run.usable.problems)} of {len(indices)} frames could not be done")
@@ -168,22 +175,23 @@ def choose_frames(count: int, every: int, ends: tuple[int, int] | None) -> list[
     return list(range(first, last + 1, every))
 
 
-def _print_summary(record: RgbdRecord, done: list[str], kept: int) -> None:
+def _print_summary(run: RgbdRun) -> None:
     from statistics import median
 
-    entries = [record.content["frames"][name] for name in done]
-    known = median(entry["known_share"] for entry in entries)
-    depths = [entry["median_depth_mm"] for entry in entries if entry["median_depth_mm"]]
-    sigmas = [entry["median_sigma_mm"] for entry in entries if entry["median_sigma_mm"]]
+    store, done = run.store, run.done
+    entries = [store.entries[name] for name in done]
+    known = median(entry.known_share for entry in entries)
+    depths = [entry.median_depth_mm for entry in entries if entry.median_depth_mm]
+    sigmas = [entry.median_sigma_mm for entry in entries if entry.median_sigma_mm]
     count = f"{len(done)} frame{'s' if len(done) > 1 else ''}"
-    was = f" ({kept} of them before)" if kept else ""
-    if len(record.content["frames"]) > len(done):
-        was += f", {len(record.content['frames'])} in the folder,"
-    k = record.content["intrinsics"]
+    was = f" ({run.kept} of them before)" if run.kept else ""
+    if len(store.entries) > len(done):
+        was += f", {len(store.entries)} in the folder,"
+    k = run.setup.intrinsics
     output().print(
-        f"{record.folder}: {count}{was} of {k['width']} x {k['height']} px, depth "
+        f"{store.folder}: {count}{was} of {k['width']} x {k['height']} px, depth "
         f"{median(depths or [0.0]):.0f} mm +- {median(sigmas or [0.0]):.1f} mm in the median, "
         f"known in {100 * known:.0f} % of the pixels; depth maps have "
-        f"{record.content['depth_factor']} units a metre",
+        f"{run.setup.depth_factor} units a metre",
         soft_wrap=True,
     )

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, verb
+from lifcal.cli._executor import Jobs, Scheduler
 from lifcal.errors import InputError
 
 if TYPE_CHECKING:
-    from lifcal.pipeline.focusing import FocusRecord
+    from lifcal.pipeline.focusing import FocusRun
 
 
 @verb("the same command goes on from here")
@@ -46,6 +47,8 @@ def focus(
         ),
     ] = None,
     scale: Annotated[float, typer.Option(help="Size of the results relative to the raws.")] = 0.5,
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Make a virtual depth map and a totally focused image of each raw.
@@ -55,6 +58,7 @@ def focus(
     """
     from lifcal.files import hold_folder
     from lifcal.imaging.frames import open_frames
+    from lifcal.pipeline.executors import open_executor
     from lifcal.pipeline.focusing import focus_frames
     from lifcal.virtual import DepthOptions
 
@@ -65,29 +69,28 @@ def focus(
     options = DepthOptions(scale=scale, depth_range=depth_range)
     frames = open_frames(raws, bayer=bayer)
     sources = {"grid": grid, "white": white, "xml": xml}
-    with hold_folder(out):
-        run = focus_frames(frames, out, options, sources, RichListener())
+    with hold_folder(out), open_executor(jobs, scheduler) as executor:
+        run = focus_frames(frames, out, options, sources, RichListener(), executor)
     if as_json:
-        print(json.dumps(run.record.content, indent=2))
+        print(json.dumps(run.store.as_dict(), indent=2))
     elif run.done:
-        _print_summary(run.record, run.done, run.kept)
+        _print_summary(out, run)
     if run.usable.problems:
         if len(frames) > 1:
             say_error(f"{len(run.usable.problems)} of {len(frames)} frames could not be done")
         raise SystemExit(EXIT_ERROR)
 
 
-def _print_summary(record: FocusRecord, done: list[str], kept: int) -> None:
+def _print_summary(folder: Path, run: FocusRun) -> None:
     from statistics import median
 
-    entries = [record.content["frames"][name] for name in done]
-    low, high = record.content["depth_range"]
-    known = median(entry["known_share"] for entry in entries)
-    count = f"{len(done)} frame{'s' if len(done) > 1 else ''}"
-    was = f" ({kept} of them before)" if kept else ""
+    low, high = run.setup.depth_range
+    known = median(run.store.entries[name].known_share for name in run.done)
+    count = f"{len(run.done)} frame{'s' if len(run.done) > 1 else ''}"
+    was = f" ({run.kept} of them before)" if run.kept else ""
     output().print(
-        f"{record.folder}: {count}{was}, virtual depth {low:.2f} to {high:.2f}, known "
-        f"in {100 * known:.0f} % of the pixels; focused images in {record.folder / 'focused'}, "
-        f"maps in {record.folder / 'virtual_depth'}",
+        f"{folder}: {count}{was}, virtual depth {low:.2f} to {high:.2f}, known "
+        f"in {100 * known:.0f} % of the pixels; focused images in {folder / 'focused'}, "
+        f"maps in {folder / 'virtual_depth'}",
         soft_wrap=True,
     )

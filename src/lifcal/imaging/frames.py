@@ -8,9 +8,9 @@ weighted to luminance.
 
 from __future__ import annotations
 
-import copy
 import glob
 import re
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -45,6 +45,9 @@ _MOSAIC = 0.04
 """Of the mean: if the four places of 2 x 2 pixels are further apart, they have colors."""
 _HEADER_BYTES = 1 << 17
 _FRAMES_FOR_SCALE = 5
+_MOST_SKIPPED = 300
+"""Frames of a video that are decoded and dropped to reach a later one. Seeking would start at the
+last key frame, up to about so many frames before, and not every codec then meets the same frame."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +94,8 @@ class Frames:
 
     def __init__(self, files: Sequence[Path], bayer: str | None = None) -> None:
         self.bayer = _check_bayer(bayer)
+        self._root = Path()
+        """Relative paths start here: from a pickle, the folder of the process that wrote it."""
         self._places: list[tuple[Path, int]] = []
         self._videos: dict[Path, _Video] = {}
         for file in files:
@@ -111,7 +116,8 @@ class Frames:
 
     def select(self, indices: Sequence[int]) -> Frames:
         """Return some of the frames."""
-        chosen = copy.copy(self)
+        chosen = object.__new__(type(self))
+        vars(chosen).update(vars(self))
         vars(chosen)["full_scale"] = self.full_scale  # brightness does not depend on the choice
         vars(chosen).pop("_expected", None)
         vars(chosen).pop("image_size", None)
@@ -161,9 +167,33 @@ class Frames:
         if any(place.resolve() == wanted for place, _ in self._places):
             raise InputError(f"{path}: is one of the images given; write somewhere else")
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the frames are arrays of this process, which no other process can open."""
+        return False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs to open the same files: paths, and no pixels.
+
+        Size and full scale are those that this process found, so that both read equal frames.
+        """
+        expected, full_scale = self._expected, self.full_scale
+        return {
+            **vars(self),
+            "_expected": expected,
+            "full_scale": full_scale,
+            "_root": self._root.absolute(),
+            "_videos": list(self._videos),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Open the videos anew; images are opened when they are read."""
+        vars(self).update(state)
+        self._videos = {path: _Video(path, self._root) for path in state["_videos"]}
+
     def _read_stored(self, index: int) -> npt.NDArray[np.generic]:
         path, number = self._places[index]
-        return self._videos[path].read(number) if number >= 0 else _read(path)
+        return self._videos[path].read(number) if number >= 0 else _read(path, self._root)
 
     def read(self, index: int) -> Frame:
         """Return a frame.
@@ -187,6 +217,61 @@ class Frames:
         if bits != expected[2]:
             raise DataError(f"{source}: {bits} bit, but the other frames have {expected[2]} bit")
         return make_frame(stored, self.names[index], source, self.bayer, self.full_scale)
+
+
+class ArrayFrames(Frames):
+    """Frames that are arrays in memory. Only the process that has them can read them.
+
+    Parameters
+    ----------
+    arrays : sequence of (height, width) or (height, width, 3) uint8 or uint16
+        Pixels as a file would store them: gray, a Bayer mosaic, or red, green, blue.
+    names : sequence of str, optional
+        The name of each frame, for messages and results; its number without.
+    bayer : str or None
+        'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[npt.NDArray[np.generic]],
+        names: Sequence[str] | None = None,
+        bayer: str | None = None,
+    ) -> None:
+        if not len(arrays):
+            raise InputError("no frames were given: needs at least one array")
+        names = [str(index) for index in range(len(arrays))] if names is None else list(names)
+        if len(names) != len(arrays) or len(set(names)) < len(names):
+            raise InputError(f"{len(set(names))} different names for {len(arrays)} frames")
+        super().__init__([Path(name) for name in names], bayer)
+        self.names = tuple(names)
+        self._arrays = {Path(name): np.asarray(a) for name, a in zip(names, arrays, strict=True)}
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the frames are arrays of this process, which no other process can open."""
+        return True
+
+    @cached_property
+    def _expected(self) -> tuple[int, int, int]:
+        """Width, height and bits of most of the frames."""
+        found = [
+            (array.shape[1], array.shape[0], array.dtype.itemsize * 8)
+            for array in (self._arrays[path] for path, _ in self._places)
+            if array.ndim in (2, 3)
+        ]
+        if not found:
+            raise DataError(f"{self.source(0)}: not an image, and no other frame is one")
+        return Counter(found).most_common(1)[0][0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise InputError("frames in memory cannot be handed to another process")
+
+    def _read_stored(self, index: int) -> npt.NDArray[np.generic]:
+        array = self._arrays[self._places[index][0]]
+        if array.ndim not in (2, 3):
+            raise DataError(f"{self.source(index)}: {array.ndim} dimensions, needs 2 or 3")
+        return array
 
 
 def open_frames(sources: str | Path | Sequence[str | Path], *, bayer: str | None = None) -> Frames:
@@ -305,6 +390,13 @@ def make_frame(
     return Frame(name, source, np.ascontiguousarray(gray), values, bits, saturated, bayer)
 
 
+def to_stored(image: Float32Array, bits: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint16]:
+    """Return values from 0 to 1 as a file of 8 or 16 bits stores them, white at full scale."""
+    full = np.float32((1 << bits) - 1)
+    stored = np.clip(np.rint(image * full), 0, full)
+    return stored.astype(np.uint8) if bits == 8 else stored.astype(np.uint16)
+
+
 def _check_bayer(bayer: str | None) -> str | None:
     if bayer is None:
         return None
@@ -348,8 +440,9 @@ def _check_exposure(stored: npt.NDArray[np.generic], bits: int, full: int, sourc
     return saturated
 
 
-def _read(path: Path) -> npt.NDArray[np.generic]:
-    return decode_image(path, read_bytes(path, limit=1 << 30))
+def _read(path: Path, root: Path) -> npt.NDArray[np.generic]:
+    """Return the pixels of a file. Messages name it as it was given, wherever it is opened."""
+    return decode_image(path, read_bytes(root / path, limit=1 << 30, name=path))
 
 
 def _peek(path: Path) -> ImageHeader | None:
@@ -390,9 +483,9 @@ def _make_names(places: Sequence[tuple[Path, int]]) -> tuple[str, ...]:
 class _Video:
     """A video file; frames in order are read on, others are sought."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, root: Path = Path()) -> None:
         self.path = path
-        self._capture = cv2.VideoCapture(str(path))
+        self._capture = cv2.VideoCapture(str(root / path))
         if not self._capture.isOpened():
             raise DataError(f"{path}: not a video that OpenCV can open")
         self._count = int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT))
@@ -403,12 +496,20 @@ class _Video:
             int(self._capture.get(cv2.CAP_PROP_FRAME_HEIGHT)),
         )
         self._next = 0
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return self._count
 
     def read(self, index: int) -> npt.NDArray[np.generic]:
-        """Return frame `index` in red, green, blue."""
+        """Return frame `index` in red, green, blue. Several threads take turns."""
+        with self._lock:
+            return self._read(index)
+
+    def _read(self, index: int) -> npt.NDArray[np.generic]:
+        if 0 <= self._next < index <= self._next + _MOST_SKIPPED:
+            while self._next < index and self._capture.grab():
+                self._next += 1
         if index != self._next:
             self._capture.set(cv2.CAP_PROP_POS_FRAMES, index)
         done, image = self._capture.read()

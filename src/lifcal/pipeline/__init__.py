@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from lifcal.listener import Listener
     from lifcal.pipeline.calibration import Calibration
     from lifcal.sfm import SfmEngine
@@ -32,6 +34,7 @@ def calibrate(
     seed: int = 0,
     listener: Listener | None = None,
     sfm_engine: SfmEngine | None = None,
+    executor: Executor | None = None,
 ) -> Calibration:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 
@@ -63,6 +66,8 @@ def calibrate(
         Is told how it goes.
     sfm_engine : SfmEngine, optional
         What finds the first poses, in place of COLMAP.
+    executor : concurrent.futures.Executor, optional
+        Makes depth and focused images of the frames, in place of this process.
 
     Raises
     ------
@@ -99,5 +104,11 @@ def calibrate(
     sources = {key: None if path is None else Path(path) for key, path in named.items()}
     words = [str(raws)] if isinstance(raws, (str, Path)) else [str(word) for word in raws]
     return calibrate_frames(
-        open_frames(words, bayer=bayer), Path(folder), options, sources, listener, sfm_engine
+        open_frames(words, bayer=bayer),
+        Path(folder),
+        options,
+        sources,
+        listener,
+        sfm_engine,
+        executor,
     )

@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,10 @@ from lifcal.calibration.views import DepthMaps, flatten, to_gray
 from lifcal.camera import PlenopticCamera, read_camera
 from lifcal.errors import ConfigError, DataError
 from lifcal.files import digest_files, hold_folder, make_plain, read_json, write_json, write_text
-from lifcal.imaging.files import encode_jpeg, read_image
+from lifcal.imaging.files import encode_jpeg
 from lifcal.imaging.preview import fit
 from lifcal.listener import Listener
+from lifcal.pipeline.executors import WorkerProcesses
 from lifcal.pipeline.focusing import FocusRun, focus_frames
 from lifcal.pipeline.tracking import track_frames
 from lifcal.ply import PlyElement, format_header
@@ -104,6 +106,7 @@ def calibrate_frames(
     sources: Mapping[str, Path | None],
     listener: Listener | None = None,
     sfm_engine: SfmEngine | None = None,
+    executor: Executor | None = None,
 ) -> Calibration:
     """Calibrate the camera that took the frames.
 
@@ -118,6 +121,9 @@ def calibrate_frames(
     listener : Listener, optional
     sfm_engine : SfmEngine, optional
         What finds the first poses; COLMAP with `options.sfm` if it is not given.
+    executor : Executor, optional
+        Makes depth and focused images of the frames (see `lifcal.pipeline.frames`); this process
+        without.
 
     Raises
     ------
@@ -136,6 +142,7 @@ def calibrate_frames(
             sources,
             listener or Listener(),
             sfm_engine or ColmapEngine(options.sfm),
+            executor,
         )
 
 
@@ -146,9 +153,12 @@ def _calibrate(
     sources: Mapping[str, Path | None],
     listener: Listener,
     sfm: SfmEngine,
+    executor: Executor | None,
 ) -> Calibration:
     clock = _Clock()
-    run = focus_frames(frames, folder, DepthOptions(), dict(sources), listener)
+    run = focus_frames(frames, folder, DepthOptions(), sources, listener, executor)
+    if isinstance(executor, WorkerProcesses):
+        executor.renew()  # the rest has no work for them, and needs their memory
     if run.engine is None or not run.done:
         raise DataError(f"none of {len(frames)} frames can be used")
     clock.lap("grid, depth and focused images")
@@ -164,11 +174,11 @@ def _calibrate(
         bench = Workbench(
             run.engine.grid,
             run.engine.optics,
-            float(run.record.content["settings"]["scale"]),
+            float(run.store.settings["scale"]),
             options,
             tuple(frames.names),
         )
-        bench.findings += [*run.record.findings, *run.usable.findings]
+        bench.findings += [*run.setup.findings, *run.usable.findings]
         for view in list_views(run, options):
             bench.add_view(view)
         model = track_frames(run, bench.views, sfm, focal_px, listener)
@@ -214,17 +224,17 @@ def list_views(run: FocusRun, options: CalibrateOptions) -> list[View]:
 
 
 def _open_view(run: FocusRun, name: str, index: int, time: float) -> View:
-    engine, paths = run.engine, run.record.paths(name)
+    engine, images = run.engine, run.store.images
     assert engine is not None
 
     def read_map(kind: str) -> Float32Array:
-        return np.asarray(read_image(paths[kind]), np.float32)
+        return np.asarray(images.load(name, kind), np.float32)
 
     return View(
         name,
         index,
         time,
-        lambda: to_gray(read_image(paths["focused"])),
+        lambda: to_gray(images.load(name, "focused")),
         lambda: read_map("u"),
         lambda: read_map("sigma"),
         lambda: flatten(engine, run.usable[index]),
@@ -235,14 +245,14 @@ def _open_view(run: FocusRun, name: str, index: int, time: float) -> View:
 
 
 def _key(run: FocusRun, options: CalibrateOptions, sfm: SfmEngine) -> str:
-    entries = run.record.content["frames"]
+    entries = run.store.entries
     content = {
         "version": __version__,
         "options": options.as_dict(),
         "sfm": dict(sfm.describe()),
         "scale": [dict(source.describe()) for source in options.scale.list_sources()],
-        "settings": run.record.content["settings"],
-        "frames": [(name, entries[name]["checksum"]) for name in run.done],
+        "settings": dict(run.store.settings),
+        "frames": [(name, entries[name].checksum) for name in run.done],
     }
     text = json.dumps(make_plain(content), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -301,13 +311,13 @@ def _write_all(
             "key": key,
             "frames": len(names),
             "first frame": run.usable.frames.source(0),
-            "grid": run.record.content["grid"].get("source"),
+            "grid": run.setup.grid.get("source"),
             "options": bench.options.as_dict(),
-            "settings": run.record.content["settings"],
+            "settings": dict(run.store.settings),
         },
         seconds=clock.seconds,
         nominal_focal_length_mm=bench.options.focal_length_mm,
-        grid=run.record.content["grid"],
+        grid=run.setup.grid,
         findings=bench.findings,
     )
     summary["files"] = _digest_results(folder)
@@ -318,10 +328,9 @@ def _write_all(
 
 
 def _pictures(run: FocusRun, name: str) -> dict[str, str]:
-    paths = run.record.paths(name)
     pictures = {}
-    for key, path in (("focused", paths["focused"]), ("depth", paths["color"])):
-        image = np.asarray(read_image(path))
+    for key, kind in (("focused", "focused"), ("depth", "color")):
+        image = np.asarray(run.store.images.load(name, kind))
         if image.dtype == np.uint16:
             image = (image // 257).astype(np.uint8)
         rows, cols = image.shape[:2]

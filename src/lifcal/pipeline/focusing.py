@@ -1,7 +1,9 @@
 """Raw frames to virtual depth and focused images, in a folder that a later run continues.
 
 focus.json                     what made it, and figures for each frame
+focus.journal                  while it runs: figures of the frames that are done
 grid.json                      the grid that was used, with focal planes if they were found
+vignetting.tiff                the mean vignetting of some raws, if nothing else gives it
 focused/NAME.png               totally focused image
 virtual_depth/NAME.tiff        virtual depth; written last, so a frame that has it is done
 virtual_depth/NAME_sigma.tiff  its standard deviation
@@ -11,21 +13,31 @@ virtual_depth/NAME_color.png   for people
 
 from __future__ import annotations
 
-import json
 import math
-import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from lifcal.diagnostics import Finding, Severity
 from lifcal.errors import DataError, EstimationError
 from lifcal.files import digest_files
 from lifcal.listener import Listener
-from lifcal.pipeline.behind import WriteBehind
+from lifcal.pipeline.frames import NO_DEPTH, FrameWork, check_executor, run_frames
 from lifcal.pipeline.grids import FITTING, SOURCES, fit_average, read_average, read_start
-from lifcal.pipeline.record import RunRecord
+from lifcal.pipeline.store import (
+    FolderStore,
+    FrameEntry,
+    FrameStore,
+    MemoryStore,
+    SharedArrays,
+    StoreFormat,
+    digest_grid,
+    read_range,
+)
+from lifcal.pipeline.usable import UsableFrames, compute_checksum
 
 if TYPE_CHECKING:
     from lifcal.arrays import Float32Array
@@ -36,13 +48,75 @@ if TYPE_CHECKING:
     from lifcal.metric import DepthEngine
     from lifcal.virtual import DepthOptions, FocusedFrame, FocusEngine, VirtualDepth
 
-_GRID = "grid.json"
 _FRAMES_FOR_GRID = 20
 _FRAMES_FOR_CHECK = 3
 FRAMES_FOR_RANGE = 5
-NO_DEPTH = "hardly any virtual depth: too little texture, or the grid or the range is not its own"
-LEAST_KNOWN = 0.01
-"""Share of the pixels: below it, what is known is chance."""
+
+
+@dataclass(frozen=True)
+class FocusEntry(FrameEntry):
+    """What is kept of a focused frame, besides its images.
+
+    Parameters
+    ----------
+    median_u, median_sigma : float
+        Of the virtual depth and of its standard deviation, over the known pixels.
+    """
+
+    median_u: float
+    median_sigma: float
+
+
+@dataclass(frozen=True)
+class FocusSetup:
+    """What all frames of a run have in common.
+
+    Parameters
+    ----------
+    depth_range : (float, float)
+        Virtual depths that are searched.
+    grid : mapping
+        Figures of the grid, and where it is from.
+    findings : tuple of Finding
+        What the run that began noticed of grid, white image and raws.
+    """
+
+    depth_range: tuple[float, float]
+    grid: Mapping[str, Any]
+    findings: tuple[Finding, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as focus.json holds it."""
+        return {
+            "depth_range": list(self.depth_range),
+            "grid": dict(self.grid),
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Read what `as_dict` returns; TypeError, KeyError or ValueError if it is not whole."""
+        findings = tuple(Finding.from_dict(entry) for entry in content["findings"])
+        return cls(read_range(content), {**content["grid"]}, findings)
+
+
+FocusStore: TypeAlias = FrameStore[FocusSetup, FocusEntry]
+FOCUS = StoreFormat(
+    "focus.json",
+    {"format": "lifcal-focus", "format_version": "1.0"},
+    "lifcal focus",
+    ("grid", "white", "xml"),
+    FocusSetup,
+    FocusEntry,
+)
+_IMAGES = {
+    "focused": "focused/{}.png",
+    "color": "virtual_depth/{}_color.png",
+    "flags": "virtual_depth/{}_flags.png",
+    "sigma": "virtual_depth/{}_sigma.tiff",
+    "u": "virtual_depth/{}.tiff",
+}
+"""Files of a frame, in the order in which they are written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +125,8 @@ class FocusRun:
 
     Parameters
     ----------
-    record : FocusRecord
+    store : FrameStore
+        Record and images of the frames.
     usable : UsableFrames
     engine : FocusEngine or None
         None if no frame can be used.
@@ -61,188 +136,75 @@ class FocusRun:
         How many of them were done by a run before.
     """
 
-    record: FocusRecord
+    store: FocusStore
     usable: UsableFrames
     engine: FocusEngine | None
     done: list[str]
     kept: int
 
+    @property
+    def setup(self) -> FocusSetup:
+        """What the frames have in common; there must be an engine."""
+        assert self.store.setup is not None
+        return self.store.setup
+
 
 def focus_frames(
     frames: Frames,
-    folder: Path,
+    folder: Path | None,
     options: DepthOptions,
-    sources: dict[str, Path | None],
+    sources: Mapping[str, Path | None],
     listener: Listener,
+    executor: Executor | None = None,
 ) -> FocusRun:
     """Focus all frames that are not done yet.
 
     Parameters
     ----------
     frames : Frames
-    folder : Path
+    folder : Path or None
         Made if missing. May hold an unfinished run with the same settings, nothing of another one.
+        None keeps the results in memory.
     options : DepthOptions
-    sources : dict
+    sources : mapping
         Paths (or None) of 'grid', 'white' and 'xml'.
     listener : Listener
         Told of frames that cannot be used; the others are done.
+    executor : Executor, optional
+        Makes the frames (see `lifcal.pipeline.frames`); this process without.
 
     Raises
     ------
     DataError
         If the folder holds something else, or grid, white image or XML cannot be used.
+    InputError
+        If an executor is given for frames in memory.
     """
     check_names(frames)
-    record = FocusRecord.open(folder, describe_settings(frames, options, sources))
+    settings = describe_settings(frames, options, sources)
+    store: FocusStore = (
+        MemoryStore(FOCUS, settings)
+        if folder is None
+        else FolderStore.open(FOCUS, folder, settings, _IMAGES)
+    )
+    check_executor(executor, frames, store.images)
     usable = UsableFrames(frames)
-    engine = make_engine(usable, options, sources, record, listener)
+    started = make_engine(usable, options, sources, store, listener)
     done: list[str] = []
     kept = 0
-    if engine is not None:
-        done, kept = run_frames(engine, usable, record, listener)
+    if started is not None:
+        store.begin(started.setup, started.shared)
+        work = FocusWork(usable, store, started.engine, started.vignetting)
+        done, kept = run_frames(work, store, listener, "focusing", executor)
     else:
         for finding in usable.findings:
             listener.finding(finding)
-    record.finish(usable, frames.names)
-    return FocusRun(record, usable, engine, done, kept)
-
-
-class UsableFrames(Sequence["Frame"]):
-    """Frames that remember which of them cannot be used, and why.
-
-    Reading one that cannot raises DataError. Once the grid is known, frames must show it: `check`
-    says whether they do, `check_plenoptic` if None.
-    """
-
-    def __init__(
-        self, frames: Frames, check: Callable[[Frame, MicroLensGrid], None] | None = None
-    ) -> None:
-        self.frames = frames
-        self._check = check
-        self.grid: MicroLensGrid | None = None
-        self.white_checksum = ""
-        """Of the white image, which often stands among the raws."""
-        self.problems: dict[int, DataError] = {}
-        self.seen: set[int] = set()
-        """Read so far."""
-        self._shown: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self.frames)
-
-    @overload
-    def __getitem__(self, index: int) -> Frame: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Frame]: ...
-    def __getitem__(self, index: int | slice) -> Frame | Sequence[Frame]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        from lifcal.grid.plenoptic import check_plenoptic
-
-        if index in self.problems:
-            raise self.problems[index]
-        try:
-            frame = self.frames.read(index)
-            if self.white_checksum and compute_checksum(frame) == self.white_checksum:
-                raise DataError(f"{frame.source}: is the white image")
-            self.seen.add(index)
-            if self.grid is not None and index not in self._shown:
-                (self._check or check_plenoptic)(frame, self.grid)
-                self._shown.add(index)
-        except DataError as error:
-            self.problems[index] = error
-            raise
-        return frame
-
-    def read(self, index: int) -> Frame | None:
-        """Return a frame; None if it cannot be used, and `problems` says why."""
-        try:
-            return self[index]
-        except DataError:
-            return None
-
-    @property
-    def findings(self) -> list[Finding]:
-        """What cannot be used, in the order of the frames."""
-        return [self.describe(index) for index in sorted(self.problems)]
-
-    def describe(self, index: int) -> Finding:
-        """Return why a frame cannot be used."""
-        name = self.frames.names[index]
-        return Finding.of("frame-unusable", str(self.problems[index]), frame=name)
-
-    def refuse(self, index: int, why: str) -> None:
-        """Note that a frame cannot be used."""
-        self.problems[index] = DataError(f"{self.frames.source(index)}: {why}")
-
-    def choose(self, most: int, besides: Sequence[int] = ()) -> list[int]:
-        """Return up to `most` good frames, evenly spread if the frames there are good."""
-        from lifcal.arrays import spread_choice
-
-        spread = spread_choice(len(self), most) if most > 1 else [0]
-        found: list[int] = []
-        for index in dict.fromkeys([*spread, *range(len(self))]):
-            if index not in besides and self.read(index) is not None:
-                found.append(index)
-                if len(found) == most:
-                    break
-        return sorted(found)
-
-
-@dataclass(eq=False)
-class FocusRecord(RunRecord):
-    """focus.json, from the run before or new."""
-
-    NAME: ClassVar[str] = "focus.json"
-    FORMAT: ClassVar[dict[str, str]] = {"format": "lifcal-focus", "format_version": "1.0"}
-    VERB: ClassVar[str] = "lifcal focus"
-    FILES: ClassVar[tuple[str, ...]] = ("grid", "white", "xml")
-    START: ClassVar[dict[str, Any]] = {"depth_range": None, "grid": None, "findings": []}
-
-    grid: MicroLensGrid | None = None
-    """Of the run before."""
-
-    @classmethod
-    def open(cls, folder: Path, settings: dict[str, Any]) -> Self:
-        """Read what is there; raise DataError if the folder holds something else."""
-        record = super().open(folder, settings)
-        record.grid = _read_own_grid(folder, record.content)
-        return record
-
-    @classmethod
-    def is_whole(cls, content: dict[str, Any]) -> bool:
-        """Tell whether what a run takes over from the one before is there and of its type."""
-        return super().is_whole(content) and isinstance(content.get("grid"), dict)
-
-    @property
-    def findings(self) -> list[Finding]:
-        """What the run that began this folder noticed of grid, white image and raws."""
-        return [Finding.from_dict(entry) for entry in self.content["findings"]]
-
-    def paths(self, name: str) -> dict[str, Path]:
-        """Return the files of a frame, in the order in which they are written."""
-        depth = self.folder / "virtual_depth"
-        return {
-            "focused": self.folder / "focused" / f"{name}.png",
-            "color": depth / f"{name}_color.png",
-            "flags": depth / f"{name}_flags.png",
-            "sigma": depth / f"{name}_sigma.tiff",
-            "u": depth / f"{name}.tiff",
-        }
-
-    def begin(self, grid: MicroLensGrid) -> None:
-        """Write what all frames have in common, unless it is there."""
-        from lifcal.camera import write_grid
-
-        if self.grid is None:
-            self.write()
-            write_grid(self.folder / _GRID, grid)
-            self.grid = grid
+    store.finish(frames.names, usable.problems)
+    return FocusRun(store, usable, None if started is None else started.engine, done, kept)
 
 
 def describe_settings(
-    frames: Frames, options: DepthOptions, sources: dict[str, Path | None]
+    frames: Frames, options: DepthOptions, sources: Mapping[str, Path | None]
 ) -> dict[str, Any]:
     """Return what the results depend on besides the raws: other values give other files."""
     return {
@@ -253,35 +215,6 @@ def describe_settings(
         "full_scale": frames.full_scale,
         **digest_files(sources),
     }
-
-
-def _read_own_grid(folder: Path, content: dict[str, Any]) -> MicroLensGrid | None:
-    """Return the grid of the run before, None if it did not come to write all of it."""
-    from lifcal.camera import read_grid
-
-    path = folder / _GRID
-    if content["grid"] is None or not path.exists():
-        return None
-    grid = read_grid(path)
-    if _digest(grid) != content["grid"].get("checksum"):
-        raise DataError(
-            f"{path}: was changed after {FocusRecord.NAME} was written. Choose another folder, and "
-            "give the changed grid by --grid"
-        )
-    return grid
-
-
-def _digest(grid: MicroLensGrid) -> str:
-    from lifcal.camera.camera_file import grid_to_dict
-
-    text = json.dumps(grid_to_dict(grid), sort_keys=True)
-    return f"{zlib.crc32(text.encode()):08x}"
-
-
-def compute_checksum(frame: Frame) -> str:
-    """Return what tells a frame's pixels from another's."""
-    pixels = frame.gray if frame.color is None else frame.color
-    return f"{zlib.crc32(pixels.tobytes()):08x}"
 
 
 def check_names(frames: Frames) -> None:
@@ -295,16 +228,24 @@ def check_names(frames: Frames) -> None:
 # Before the first frame
 
 
+@dataclass(frozen=True, eq=False)
+class _Started:
+    """What focuses the frames of a run, and what is kept of it for the next run."""
+
+    engine: FocusEngine
+    vignetting: Float32Array | None
+    setup: FocusSetup
+    shared: SharedArrays
+
+
 def make_engine(
     usable: UsableFrames,
     options: DepthOptions,
-    sources: dict[str, Path | None],
-    record: FocusRecord,
+    sources: Mapping[str, Path | None],
+    store: FocusStore,
     listener: Listener,
-) -> FocusEngine | None:
+) -> _Started | None:
     """Return what does the work, with grid, vignetting and range; None if no frame can be used."""
-    from dataclasses import replace
-
     from lifcal.grid.flat_field import vignetting_from_white
     from lifcal.virtual import FocusEngine
 
@@ -312,15 +253,17 @@ def make_engine(
     white = read_white(sources["white"], size, bayer)
     vignetting = None if white is None else vignetting_from_white(white)
     usable.white_checksum = "" if white is None else compute_checksum(white)
-    if record.grid is not None:
-        usable.grid = record.grid
-        low, high = record.content["depth_range"]
-        options = replace(options, depth_range=(float(low), float(high)))
-        if vignetting is None and record.grid.discs is None:
-            vignetting = average_vignetting(usable, usable.choose(FRAMES_FOR_RANGE), record.grid)
-        for finding in record.findings:
+    if store.setup is not None and store.shared is not None:
+        grid, mean = store.shared.grid, store.shared.vignetting
+        usable.grid = grid
+        options = replace(options, depth_range=store.setup.depth_range)
+        if vignetting is None and mean is None and grid.discs is None:  # an earlier version's
+            mean = average_vignetting(usable, usable.choose(FRAMES_FOR_RANGE), grid)
+        for finding in store.setup.findings:
             listener.finding(finding)
-        return FocusEngine(record.grid, vignetting, options, bayer=bayer)
+        vignetting = mean if vignetting is None else vignetting
+        engine = FocusEngine(grid, vignetting, options, bayer=bayer)
+        return _Started(engine, vignetting, store.setup, store.shared)
 
     findings: list[Finding] = []
     figures: dict[str, Any] = {"source": "file"}
@@ -374,8 +317,9 @@ def make_engine(
     if white is not None:
         figures["fill_ratio"], more = compare_aperture(white, usable, chosen, grid)
         findings += more
+    mean = None
     if vignetting is None and grid.discs is None:
-        vignetting = average_vignetting(usable, chosen, grid)
+        vignetting = mean = average_vignetting(usable, chosen, grid)
         findings.append(describe_average("no overlap discs could be fitted"))
     if grid.focal_planes is None:
         grid, more = _add_focal_planes(usable, chosen, grid, vignetting, bayer, listener)
@@ -387,12 +331,8 @@ def make_engine(
         listener.finding(finding)
     found = engine.options.depth_range
     assert found is not None
-    record.content |= {
-        "depth_range": list(found),
-        "grid": {**figures, **_figures(grid)},
-        "findings": [finding.as_dict() for finding in findings],
-    }
-    return engine
+    setup = FocusSetup(found, {**figures, **_figures(grid)}, tuple(findings))
+    return _Started(engine, vignetting, setup, SharedArrays(grid, mean))
 
 
 def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener: Listener) -> None:
@@ -665,80 +605,55 @@ def _figures(grid: MicroLensGrid) -> dict[str, Any]:
         "focal_planes": None if grid.focal_planes is None else grid.focal_planes.tolist(),
         "main_disc_px": None if grid.discs is None else grid.discs.main_px,
         "micro_discs_px": None if grid.discs is None else list(grid.discs.micro_px),
-        "checksum": _digest(grid),
+        "checksum": digest_grid(grid),
     }
 
 
 # Frame by frame
 
 
-def run_frames(
-    engine: FocusEngine, usable: UsableFrames, record: FocusRecord, listener: Listener
-) -> tuple[list[str], int]:
-    """Do the frames that are not done; return the names of all that are, and how many were."""
-    done: list[str] = []
-    kept = 0
-    with (
-        listener.steps("compiling (first time only)", len(usable)) as step,
-        WriteBehind() as behind,
-    ):
-        for index, name in enumerate(usable.frames.names):
-            frame = usable.read(index)
-            if frame is not None and record.has(name, compute_checksum(frame)):
-                kept += 1
-                done.append(name)
-            elif frame is not None:
-                found = _focus_frame(engine, usable, index, frame)
-                if found is not None:
-                    behind(_write_frame, record, engine.grid, name, frame, found)
-                    done.append(name)
-            if index in usable.problems:
-                listener.finding(usable.describe(index))
-            step("focusing")
-    return done, kept
+class FocusWork(FrameWork["FocusedFrame", FocusEntry]):
+    """Makes virtual depth and focused images of frames."""
 
+    engine: FocusEngine
 
-def _focus_frame(
-    engine: FocusEngine, usable: UsableFrames, index: int, frame: Frame
-) -> FocusedFrame | None:
-    try:
-        found = engine.run(frame)
-    except EstimationError as error:
-        usable.refuse(index, str(error))
-        return None
-    known = float(found.depth.known.mean())
-    if known < LEAST_KNOWN:
-        usable.refuse(index, f"{NO_DEPTH} ({100 * known:.1f} % of the pixels are known)")
-        return None
-    return found
+    def __init__(
+        self,
+        usable: UsableFrames,
+        store: FocusStore,
+        engine: FocusEngine,
+        vignetting: Float32Array | None,
+    ) -> None:
+        from lifcal.virtual import FocusEngine
 
+        bayer = usable.frames.bayer
+        again = partial(FocusEngine, engine.grid, vignetting, engine.options, bayer=bayer)
+        super().__init__(usable, usable.frames.names, store.images, store.entries, engine, again)
 
-def _write_frame(
-    record: FocusRecord, grid: MicroLensGrid, name: str, frame: Frame, found: FocusedFrame
-) -> None:
-    """Write the files of a frame, its depth last, and then its figures."""
-    import numpy as np
+    def run(self, frame: Frame) -> tuple[FocusedFrame, float]:
+        """Focus a frame; return it, and the share of its pixels whose virtual depth is known."""
+        found = self.engine.run(frame)
+        return found, float(found.depth.known.mean())
 
-    from lifcal.imaging.files import write_float_tiff, write_png
+    def draw(self, frame: Frame, made: FocusedFrame) -> dict[str, Any]:
+        """Return the images of a frame, its virtual depth last."""
+        from lifcal.imaging.frames import to_stored
 
-    record.begin(grid)
-    paths, depth = record.paths(name), found.depth
-    full = (1 << frame.bits) - 1
-    stored = np.clip(np.rint(found.focused.image * np.float32(full)), 0, full)
-    write_png(paths["focused"], stored.astype(np.uint8 if frame.bits == 8 else np.uint16))
-    write_png(paths["color"], draw_depth(depth))
-    write_png(paths["flags"], depth.flags)
-    write_float_tiff(paths["sigma"], depth.sigma)
-    write_float_tiff(paths["u"], depth.u)
-    record.content["frames"][name] = {
-        "raw": frame.source,
-        "checksum": compute_checksum(frame),
-        "bytes": record.measure(name),
-        "known_share": float(depth.known.mean()),
-        "median_u": float(np.nanmedian(depth.u)),
-        "median_sigma": float(np.nanmedian(depth.sigma)),
-    }
-    record.write()
+        return {
+            "focused": to_stored(made.focused.image, frame.bits),
+            "color": draw_depth(made.depth),
+            "flags": made.depth.flags,
+            "sigma": made.depth.sigma,
+            "u": made.depth.u,
+        }
+
+    def describe(self, index: int, common: FrameEntry, made: FocusedFrame) -> FocusEntry:
+        """Return the entry of a frame."""
+        import numpy as np
+
+        del index
+        medians = (float(np.nanmedian(made.depth.u)), float(np.nanmedian(made.depth.sigma)))
+        return FocusEntry(**common.as_dict(), median_u=medians[0], median_sigma=medians[1])
 
 
 def draw_depth(depth: VirtualDepth) -> ColorImage:

@@ -1,6 +1,9 @@
 """Raw frames of a calibrated camera to an RGB-D recording, in a folder that a later run continues.
 
 depth.json             what made it, and figures for each frame
+depth.journal          while it runs: figures of the frames that are done
+grid.json              the micro-lens grid where the raws show it
+vignetting.tiff        the mean vignetting of some raws, if nothing else gives it
 rgb/NAME.png           focused image of a pinhole camera, 8 bit
 depth/NAME.png         depth along the optical axis, 16 bit; written last of a frame
 depth_sigma/NAME.png   its standard deviation, 16 bit
@@ -14,38 +17,43 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from lifcal.diagnostics import Finding
-from lifcal.errors import DataError, EstimationError, InputError
+from lifcal.errors import DataError, InputError
 from lifcal.files import digest_files, hold_folder
 from lifcal.listener import Listener
-from lifcal.pipeline.behind import WriteBehind
 from lifcal.pipeline.focusing import (
     FRAMES_FOR_RANGE,
-    LEAST_KNOWN,
-    NO_DEPTH,
-    UsableFrames,
     average_vignetting,
     check_shown,
     check_white,
     compare_aperture,
-    compute_checksum,
     describe_average,
     find_mosaic,
     follow_frames,
     read_white,
     set_range,
 )
-from lifcal.pipeline.record import RunRecord
+from lifcal.pipeline.frames import FrameWork, check_executor, run_frames
+from lifcal.pipeline.store import (
+    FolderStore,
+    FrameEntry,
+    SharedArrays,
+    StoreFormat,
+    read_range,
+)
+from lifcal.pipeline.usable import UsableFrames, compute_checksum
 
 if TYPE_CHECKING:
+    from lifcal.arrays import Float32Array
     from lifcal.camera import PinholeIntrinsics, PlenopticCamera
     from lifcal.geometry import RigidTransform
     from lifcal.imaging.frames import Frame, Frames
@@ -103,62 +111,113 @@ class RgbdOptions:
             check_voxel(self.voxel_mm)
 
 
-@dataclass(eq=False)
-class RgbdRecord(RunRecord):
-    """depth.json, from the run before or new."""
+@dataclass(frozen=True)
+class RgbdEntry(FrameEntry):
+    """What is kept of a frame, besides its images.
 
-    NAME: ClassVar[str] = "depth.json"
-    FORMAT: ClassVar[dict[str, str]] = {"format": "lifcal-depth", "format_version": "1.0"}
-    VERB: ClassVar[str] = "lifcal depth"
-    FILES: ClassVar[tuple[str, ...]] = ("camera", "white")
-    START: ClassVar[dict[str, Any]] = {
-        "depth_range": None,
-        "depth_factor": None,
-        "sigma_factor": None,
-        "intrinsics": None,
-        "findings": [],
-    }
+    Parameters
+    ----------
+    timestamp : float
+    median_depth_mm, median_sigma_mm, median_sigma_u : float or None
+        Medians over the known pixels: depth, its standard deviation, and that of virtual depth.
+        None if no pixel of the part that is written is known.
+    """
+
+    timestamp: float
+    median_depth_mm: float | None
+    median_sigma_mm: float | None
+    median_sigma_u: float | None
+
+
+@dataclass(frozen=True)
+class RgbdSetup:
+    """What all frames of a run have in common.
+
+    Parameters
+    ----------
+    depth_range : (float, float)
+        Virtual depths that are searched.
+    depth_factor, sigma_factor : int
+        Units of the depth maps and of their standard deviations a metre.
+    intrinsics : mapping
+        width, height, fx, fy, cx, cy of the images.
+    findings : tuple of Finding
+        What the run that began noticed of the camera and the raws.
+    """
+
+    depth_range: tuple[float, float]
+    depth_factor: int
+    sigma_factor: int
+    intrinsics: Mapping[str, Any]
+    findings: tuple[Finding, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as depth.json holds it."""
+        return {
+            "depth_range": list(self.depth_range),
+            "depth_factor": self.depth_factor,
+            "sigma_factor": self.sigma_factor,
+            "intrinsics": dict(self.intrinsics),
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
 
     @classmethod
-    def is_whole(cls, content: dict[str, Any]) -> bool:
-        """Tell whether what a run takes over from the one before is there and of its type."""
-        return super().is_whole(content) and isinstance(content.get("depth_factor"), int)
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Read what `as_dict` returns; TypeError, KeyError or ValueError if it is not whole."""
+        factors = (content["depth_factor"], content["sigma_factor"])
+        if not all(isinstance(factor, int) for factor in factors):
+            raise TypeError("the units of the depth maps are not whole numbers")
+        findings = tuple(Finding.from_dict(entry) for entry in content["findings"])
+        return cls(read_range(content), *factors, {**content["intrinsics"]}, findings)
 
-    def set_times(self, times: Mapping[str, float]) -> int:
-        """Give the frames that are done their timestamps; return how many have none here.
 
-        Raises
-        ------
-        DataError
-            If one of those has the timestamp of another: the lists would mix two recordings.
-        """
-        others = 0
-        names = {time: name for name, time in times.items()}
-        for name, entry in self.content["frames"].items():
-            if name in times:
-                entry["timestamp"] = times[name]
-                continue
-            others += 1
-            other = names.get(entry["timestamp"])
-            if other is not None:
-                raise DataError(
-                    f"{self.folder}: holds frame {name} of other raws, with the timestamp of "
-                    f"{other} ({entry['timestamp']:g}). Use another folder, or --timestamps"
-                )
-        return others
+RgbdStore: TypeAlias = FolderStore[RgbdSetup, RgbdEntry]
+RGBD = StoreFormat(
+    "depth.json",
+    {"format": "lifcal-depth", "format_version": "1.0"},
+    "lifcal depth",
+    ("camera", "white"),
+    RgbdSetup,
+    RgbdEntry,
+)
+_IMAGES = {
+    "rgb": "rgb/{}.png",
+    "preview": "preview/{}.png",
+    "cloud": "clouds/{}.ply",
+    "sigma": "depth_sigma/{}.png",
+    "depth": "depth/{}.png",
+}
+"""Files of a frame, in the order in which they are written."""
 
-    def paths(self, name: str) -> dict[str, Path]:
-        """Return the files of a frame, in the order in which they are written."""
-        files = {
-            "rgb": self.folder / "rgb" / f"{name}.png",
-            "preview": self.folder / "preview" / f"{name}.png",
-            "cloud": self.folder / "clouds" / f"{name}.ply",
-            "sigma": self.folder / "depth_sigma" / f"{name}.png",
-            "depth": self.folder / "depth" / f"{name}.png",
-        }
-        if not self.content["settings"]["clouds"]:
-            del files["cloud"]
-        return files
+
+def open_store(folder: Path, settings: Mapping[str, Any]) -> RgbdStore:
+    """Read what is in a folder; raise DataError if it holds something else."""
+    images = {kind: path for kind, path in _IMAGES.items() if kind != "cloud" or settings["clouds"]}
+    return FolderStore.open(RGBD, folder, settings, images)
+
+
+def set_times(store: RgbdStore, times: Mapping[str, float]) -> int:
+    """Give the frames that are done their timestamps; return how many have none here.
+
+    Raises
+    ------
+    DataError
+        If one of those has the timestamp of another: the lists would mix two recordings.
+    """
+    others = 0
+    names = {time: name for name, time in times.items()}
+    for name, entry in list(store.entries.items()):
+        if name in times:
+            store.update(name, replace(entry, timestamp=times[name]))
+            continue
+        others += 1
+        other = names.get(entry.timestamp)
+        if other is not None:
+            raise DataError(
+                f"{store.folder}: holds frame {name} of other raws, with the timestamp of "
+                f"{other} ({entry.timestamp:g}). Use another folder, or --timestamps"
+            )
+    return others
 
 
 @dataclass(eq=False)
@@ -167,7 +226,8 @@ class RgbdRun:
 
     Parameters
     ----------
-    record : RgbdRecord
+    store : FolderStore
+        Record and images of the frames.
     usable : UsableFrames
     done : list of str
         Names of the frames that are done.
@@ -177,11 +237,17 @@ class RgbdRun:
         What a user should know of the camera and the frames.
     """
 
-    record: RgbdRecord
+    store: RgbdStore
     usable: UsableFrames
     done: list[str] = field(default_factory=list)
     kept: int = 0
     findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def setup(self) -> RgbdSetup:
+        """What the frames have in common; the run must have begun."""
+        assert self.store.setup is not None
+        return self.store.setup
 
 
 def make_rgbd(
@@ -193,6 +259,7 @@ def make_rgbd(
     options: RgbdOptions,
     listener: Listener,
     indices: Sequence[int] | None = None,
+    executor: Executor | None = None,
 ) -> RgbdRun:
     """Make metric depth and images of all frames that are not done yet.
 
@@ -211,11 +278,15 @@ def make_rgbd(
         Told of frames that cannot be used; the others are done.
     indices : sequence of int or None
         Which of the frames; None: all.
+    executor : Executor, optional
+        Makes the frames (see `lifcal.pipeline.frames`); this process without.
 
     Raises
     ------
     DataError
         If the folder holds something else, or camera or white image are not those of the frames.
+    InputError
+        If an executor is given for frames in memory.
     """
     from lifcal.grid.check import check_grid
 
@@ -226,29 +297,35 @@ def make_rgbd(
         indices = range(len(frames)) if indices is None else indices
         usable = UsableFrames(frames.select(indices), check_grid)
         settings = _describe_settings(usable.frames, metric, options, camera_path, white_path)
-        record = RgbdRecord.open(folder, settings)
-        others = record.set_times(dict(zip(make_file_names(frames.names), times, strict=True)))
+        store = open_store(folder, settings)
+        check_executor(executor, frames, store.images)
+        others = set_times(store, dict(zip(make_file_names(frames.names), times, strict=True)))
         if others:
             listener.finding(_describe_others(folder, others))
-        run = RgbdRun(record, usable)
-        engine = _make_engine(run, camera, camera_path, white_path, metric, listener)
-        if engine is None or not _begin(run, engine, options, listener):
+        run = RgbdRun(store, usable)
+        names = make_file_names(usable.frames.names)
+        started = _make_engine(run, camera, camera_path, white_path, metric, listener)
+        setup = None if started is None else _begin(run, started.engine, options, listener)
+        if started is None or setup is None:
             for finding in usable.findings:
                 listener.finding(finding)
-            record.finish(usable, make_file_names(usable.frames.names))
+            store.finish(names, usable.problems)
             return run
+        engine = started.engine
+        store.begin(setup, started.shared)
+        work = RgbdWork(run, started, options.crop, [times[i] for i in indices])
         try:
-            _run_frames(engine, run, options, [times[i] for i in indices], listener)
+            run.done, run.kept = run_frames(work, store, listener, "depth", executor)
         except BaseException:
             # What is done stays usable: an interruption or a full disk ends here.
             with suppress(DataError):
-                _write_common(record, engine, options)
+                _write_common(run, engine, options)
             raise
-        record.finish(usable, make_file_names(usable.frames.names))
+        store.finish(names, usable.problems)
         if run.done:
-            _write_common(record, engine, options)
+            _write_common(run, engine, options)
             if poses is not None:
-                _fuse(record, poses, options, listener)
+                _fuse(run, poses, options, listener)
         return run
 
 
@@ -333,6 +410,15 @@ def _describe_settings(
     }
 
 
+@dataclass(frozen=True, eq=False)
+class _Started:
+    """What makes the frames of a run, and what is kept of it for the next run."""
+
+    engine: DepthEngine
+    vignetting: Float32Array | None
+    shared: SharedArrays
+
+
 def _make_engine(
     run: RgbdRun,
     camera: PlenopticCamera,
@@ -340,8 +426,10 @@ def _make_engine(
     white_path: Path | None,
     metric: MetricOptions,
     listener: Listener,
-) -> DepthEngine | None:
+) -> _Started | None:
     """Return what does the work, once the camera is known to be that of the frames.
+
+    A run that goes on uses the grid and the vignetting of the run before, whichever frames it has.
 
     None if no frame can be used.
     """
@@ -365,6 +453,12 @@ def _make_engine(
     chosen = usable.choose(FRAMES_FOR_RANGE)
     if not chosen:
         return None
+    shared = run.store.shared
+    if shared is not None:
+        camera = replace(camera, grid=shared.grid)
+        vignetting = shared.vignetting if white is None else vignetting_from_white(white)
+        engine = DepthEngine(camera, vignetting, metric, bayer=bayer)
+        return _Started(engine, vignetting, shared)
     findings += find_mosaic(usable, chosen[0])
     grid, moved_px, _, more = follow_frames(usable, chosen, grid, listener)
     if moved_px > 0.0:
@@ -383,14 +477,15 @@ def _make_engine(
         )
         camera = replace(camera, grid=grid)
     findings += more
-    vignetting = None  # that of the grid's discs
+    vignetting = mean = None  # that of the grid's discs
     if white is not None:
         findings += compare_aperture(white, usable, chosen, grid)[1]
         vignetting = vignetting_from_white(white)
     elif grid.discs is None:
-        vignetting = average_vignetting(usable, chosen, grid)
+        vignetting = mean = average_vignetting(usable, chosen, grid)
         findings.append(describe_average("the camera's grid has no overlap discs"))
-    return DepthEngine(camera, vignetting, metric, bayer=bayer)
+    engine = DepthEngine(camera, vignetting, metric, bayer=bayer)
+    return _Started(engine, vignetting, SharedArrays(grid, mean))
 
 
 def _check_crop(crop: tuple[int, int, int, int] | None, k: PinholeIntrinsics) -> None:
@@ -403,8 +498,10 @@ def _check_crop(crop: tuple[int, int, int, int] | None, k: PinholeIntrinsics) ->
         )
 
 
-def _begin(run: RgbdRun, engine: DepthEngine, options: RgbdOptions, listener: Listener) -> bool:
-    """Fix what all frames have in common: the range and the unit; False if no frame is usable."""
+def _begin(
+    run: RgbdRun, engine: DepthEngine, options: RgbdOptions, listener: Listener
+) -> RgbdSetup | None:
+    """Fix what all frames have in common: the range and the unit; None if no frame is usable."""
     from lifcal.export.rgbd import (
         DEPTH_FACTORS,
         SIGMA_FINER,
@@ -412,19 +509,18 @@ def _begin(run: RgbdRun, engine: DepthEngine, options: RgbdOptions, listener: Li
         largest_depth_mm,
     )
 
-    record, usable, findings = run.record, run.usable, run.findings
+    usable, findings = run.usable, run.findings
     _check_crop(options.crop, engine.intrinsics)
-    if record.content["depth_range"] is not None:
-        low, high = record.content["depth_range"]
-        engine.restore_range((float(low), float(high)))
-        engine.limit_far(largest_depth_mm(record.content["depth_factor"]))
-        for entry in record.content["findings"]:  # a run that goes on says again what was noticed
-            listener.finding(Finding.from_dict(entry))
-        return True
+    if run.store.setup is not None:
+        engine.restore_range(run.setup.depth_range)
+        engine.limit_far(largest_depth_mm(run.setup.depth_factor))
+        for finding in run.setup.findings:  # a run that goes on says again what was noticed
+            listener.finding(finding)
+        return run.setup
     if engine.depth_range is None:
         chosen = usable.choose(FRAMES_FOR_RANGE)
         if not chosen or not set_range(engine, usable, chosen, listener):
-            return False
+            return None
     assert engine.depth_range is not None
     far_mm = engine.range_mm[1]
     if far_mm > largest_depth_mm(DEPTH_FACTORS[0]) and engine.options.range_mm is None:
@@ -436,16 +532,7 @@ def _begin(run: RgbdRun, engine: DepthEngine, options: RgbdOptions, listener: Li
     for finding in findings:
         listener.finding(finding)
     k = engine.intrinsics if options.crop is None else engine.intrinsics.crop(*options.crop)
-    record.content |= {
-        "depth_range": list(engine.depth_range),
-        "depth_factor": factor,
-        "sigma_factor": factor * SIGMA_FINER,
-        "intrinsics": {
-            name: getattr(k, name) for name in ("width", "height", "fx", "fy", "cx", "cy")
-        },
-        "findings": [finding.as_dict() for finding in findings],
-    }
-    return True
+    return RgbdSetup(engine.depth_range, factor, factor * SIGMA_FINER, asdict(k), tuple(findings))
 
 
 def describe_depth(camera: PlenopticCamera, far_mm: float, factor: int) -> list[Finding]:
@@ -509,36 +596,6 @@ def _find_farthest(engine: DepthEngine, usable: UsableFrames) -> float:
 # Frame by frame
 
 
-def _run_frames(
-    engine: DepthEngine,
-    run: RgbdRun,
-    options: RgbdOptions,
-    times: Sequence[float],
-    listener: Listener,
-) -> None:
-    """Do the frames that are not done, and note in the run which are."""
-    usable, record = run.usable, run.record
-    names = make_file_names(usable.frames.names)
-    with (
-        listener.steps("compiling (first time only)", len(usable)) as step,
-        WriteBehind() as behind,
-    ):
-        for index, name in enumerate(names):
-            frame = usable.read(index)
-            if frame is not None and record.has(name, compute_checksum(frame)):
-                run.kept += 1
-                run.done.append(name)
-            elif frame is not None:
-                found = _make_frame(engine, usable, index, frame)
-                if found is not None:
-                    part = found if options.crop is None else found.crop(*options.crop)
-                    behind(_write_frame, record, name, frame, part, times[index])
-                    run.done.append(name)
-            if index in usable.problems:
-                listener.finding(usable.describe(index))
-            step("depth")
-
-
 def make_file_names(names: Sequence[str]) -> list[str]:
     """Return names without spaces, which the lists of files could not hold."""
     found = [re.sub(r"\s", "_", name) for name in names]
@@ -548,81 +605,118 @@ def make_file_names(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _make_frame(
-    engine: DepthEngine, usable: UsableFrames, index: int, frame: Frame
-) -> MetricFrame | None:
-    try:
-        found = engine.run(frame)
-    except EstimationError as error:
-        usable.refuse(index, str(error))
-        return None
-    known = float(found.known.mean())
-    if known < LEAST_KNOWN:
-        usable.refuse(index, f"{NO_DEPTH} ({100 * known:.1f} % of the pixels are known)")
-        return None
-    return found
+class RgbdWork(FrameWork["MetricFrame", RgbdEntry]):
+    """Makes metric depth and images of frames."""
+
+    engine: DepthEngine
+
+    def __init__(
+        self,
+        run: RgbdRun,
+        started: _Started,
+        crop: tuple[int, int, int, int] | None,
+        times: Sequence[float],
+    ) -> None:
+        usable, store, engine = run.usable, run.store, started.engine
+        again = partial(
+            _remake_engine,
+            engine.camera,
+            started.vignetting,
+            engine.options,
+            usable.frames.bayer,
+            run.setup,
+        )
+        names = make_file_names(usable.frames.names)
+        super().__init__(usable, names, store.images, store.entries, engine, again)
+        self._crop = crop
+        self._times = tuple(times)
+        self._clouds = bool(store.settings["clouds"])
+        self._factors = (run.setup.depth_factor, run.setup.sigma_factor)
+
+    def run(self, frame: Frame) -> tuple[MetricFrame, float]:
+        """Make a frame; return what is to be written of it, and the share of its known pixels."""
+        found = self.engine.run(frame)
+        known = float(found.known.mean())
+        return (found if self._crop is None else found.crop(*self._crop)), known
+
+    def draw(self, frame: Frame, made: MetricFrame) -> dict[str, Any]:
+        """Return the images of a frame, its depth last."""
+        import numpy as np
+
+        from lifcal.export.rgbd import encode_depth
+        from lifcal.imaging.preview import draw_map
+        from lifcal.metric.cloud import to_8_bit
+
+        del frame
+        known = made.depth_mm[made.known]
+        low, high = (0.0, 1.0)
+        if len(known):
+            low, high = np.quantile(known, [_PREVIEW_SHARE, 1.0 - _PREVIEW_SHARE]).tolist()
+        depth_factor, sigma_factor = self._factors
+        return {
+            "rgb": to_8_bit(made.image),
+            "preview": draw_map(made.depth_mm, low, high, "{:.0f} mm"),
+            **({"cloud": made.cloud()} if self._clouds else {}),
+            "sigma": encode_depth(made.sigma_mm, sigma_factor),
+            "depth": encode_depth(made.depth_mm, depth_factor),
+        }
+
+    def describe(self, index: int, common: FrameEntry, made: MetricFrame) -> RgbdEntry:
+        """Return the entry of a frame."""
+        import numpy as np
+
+        known, some = made.known, bool(made.known.any())
+        return RgbdEntry(
+            common.raw,
+            common.checksum,
+            common.bytes,
+            float(known.mean()),
+            self._times[index],
+            float(np.median(made.depth_mm[known])) if some else None,
+            float(np.nanmedian(made.sigma_mm)) if some else None,
+            float(np.nanmedian(made.sigma_u[known])) if some else None,
+        )
 
 
-def _write_frame(
-    record: RgbdRecord, name: str, frame: Frame, found: MetricFrame, time: float
-) -> None:
-    """Write the files of a frame, its depth last, and then its figures."""
-    import numpy as np
+def _remake_engine(
+    camera: PlenopticCamera,
+    vignetting: Float32Array | None,
+    metric: MetricOptions,
+    bayer: str | None,
+    setup: RgbdSetup,
+) -> DepthEngine:
+    """Return an engine with the range and the unit of a run."""
+    from lifcal.export.rgbd import largest_depth_mm
+    from lifcal.metric import DepthEngine
 
-    from lifcal.export.rgbd import encode_depth
-    from lifcal.imaging.files import write_png
-    from lifcal.imaging.preview import draw_map
-    from lifcal.metric import write_cloud
-    from lifcal.metric.cloud import to_8_bit
-
-    record.write()  # before the first frame: whatever ends the run, another one can go on
-    paths = record.paths(name)
-    write_png(paths["rgb"], to_8_bit(found.image))
-    known = found.depth_mm[found.known]
-    low, high = (0.0, 1.0)
-    if len(known):
-        low, high = np.quantile(known, [_PREVIEW_SHARE, 1.0 - _PREVIEW_SHARE]).tolist()
-    write_png(paths["preview"], draw_map(found.depth_mm, low, high, "{:.0f} mm"))
-    if "cloud" in paths:
-        write_cloud(paths["cloud"], found.cloud())
-    write_png(paths["sigma"], encode_depth(found.sigma_mm, record.content["sigma_factor"]))
-    write_png(paths["depth"], encode_depth(found.depth_mm, record.content["depth_factor"]))
-    record.content["frames"][name] = {
-        "raw": frame.source,
-        "checksum": compute_checksum(frame),
-        "bytes": record.measure(name),
-        "timestamp": time,
-        "known_share": float(found.known.mean()),
-        "median_depth_mm": float(np.median(known)) if len(known) else None,
-        "median_sigma_mm": float(np.nanmedian(found.sigma_mm)) if len(known) else None,
-        "median_sigma_u": float(np.nanmedian(found.sigma_u[found.known])) if len(known) else None,
-    }
-    record.write()
+    engine = DepthEngine(camera, vignetting, metric, bayer=bayer)
+    engine.restore_range(setup.depth_range)
+    engine.limit_far(largest_depth_mm(setup.depth_factor))
+    return engine
 
 
 # After the last frame
 
 
-def _write_common(record: RgbdRecord, engine: DepthEngine, options: RgbdOptions) -> None:
+def _write_common(run: RgbdRun, engine: DepthEngine, options: RgbdOptions) -> None:
     """Write what other programs need beside the images."""
     from lifcal.camera import PinholeIntrinsics
     from lifcal.export.rgbd import write_intrinsics, write_lists, write_orbslam
 
-    entries = record.content["frames"]
+    folder, entries, factor = run.store.folder, run.store.entries, run.setup.depth_factor
     if not entries:
         return
-    frames = sorted((float(entry["timestamp"]), name) for name, entry in entries.items())
-    write_lists(record.folder, frames)
-    k = PinholeIntrinsics(**record.content["intrinsics"])
-    factor = record.content["depth_factor"]
-    write_intrinsics(record.folder / "intrinsics.json", k, factor)
+    frames = sorted((float(entry.timestamp), name) for name, entry in entries.items())
+    write_lists(folder, frames)
+    k = PinholeIntrinsics(**run.setup.intrinsics)
+    write_intrinsics(folder / "intrinsics.json", k, factor)
     # sigma_z = z^2 sigma_u / beta, and of a stereo pair z^2 / (b f) for a pixel
-    sigma_u = _median_of(record, "median_sigma_u")
+    sigma_u = _median_of(entry.median_sigma_u for entry in entries.values())
     baseline_m = engine.camera.array.beta_mm / (k.fx * sigma_u) / 1000.0
     fps = options.fps
     if fps is None:
         fps = _VIDEO_FPS if options.timestamps is None else _count_fps([time for time, _ in frames])
-    write_orbslam(record.folder / "camera.yaml", k, factor, fps=fps, baseline_m=baseline_m)
+    write_orbslam(folder / "camera.yaml", k, factor, fps=fps, baseline_m=baseline_m)
 
 
 def _count_fps(times: Sequence[float]) -> int:
@@ -633,15 +727,14 @@ def _count_fps(times: Sequence[float]) -> int:
     return max(round(1.0 / median(steps)), 1) if steps else 1
 
 
-def _median_of(record: RgbdRecord, key: str) -> float:
+def _median_of(values: Iterable[float | None]) -> float:
     from statistics import median
 
-    entries = record.content["frames"].values()
-    return float(median([entry[key] for entry in entries if entry[key] is not None] or [1.0]))
+    return float(median([value for value in values if value is not None] or [1.0]))
 
 
 def _fuse(
-    record: RgbdRecord,
+    run: RgbdRun,
     poses: dict[float, RigidTransform],
     options: RgbdOptions,
     listener: Listener,
@@ -650,17 +743,16 @@ def _fuse(
     import numpy as np
 
     from lifcal.camera import PinholeIntrinsics
-    from lifcal.imaging.files import read_image
     from lifcal.metric import CloudFusion, MeshFusion, confirm_depth, make_cloud, write_cloud
 
-    k = PinholeIntrinsics(**record.content["intrinsics"])
-    entries = record.content["frames"]
+    k = PinholeIntrinsics(**run.setup.intrinsics)
+    folder, entries = run.store.folder, run.store.entries
     placed = {
         name: pose
-        for name in sorted(entries, key=lambda name: float(entries[name]["timestamp"]))
-        if (pose := _find_pose(poses, float(entries[name]["timestamp"]))) is not None
+        for name in sorted(entries, key=lambda name: float(entries[name].timestamp))
+        if (pose := _find_pose(poses, float(entries[name].timestamp))) is not None
     }
-    missing = len(record.content["frames"]) - len(placed)
+    missing = len(entries) - len(placed)
     if not placed:
         raise DataError(
             f"{options.poses}: no pose has the timestamp of a frame (to {_MOST_APART_S} s); "
@@ -668,12 +760,12 @@ def _fuse(
         )
     if missing:
         listener.finding(_describe_missing(missing))
-    voxel = options.voxel_mm or _choose_voxel(record, k)
+    voxel = options.voxel_mm or _choose_voxel(entries.values(), k)
     fusion = CloudFusion(voxel)
     mesh = MeshFusion(k, voxel) if options.mesh else None
     names = list(placed)
     read = lru_cache(2 * max(_CONFIRMED_BY) + 1)(
-        lambda place: _read_depth(record, names[place], placed[names[place]])
+        lambda place: _read_depth(run, names[place], placed[names[place]])
     )
     with listener.steps("fusing", len(names)) as step:
         for place, name in enumerate(names):
@@ -681,28 +773,27 @@ def _fuse(
             found = confirm_depth(
                 read(place), [read(other) for other in others if 0 <= other < len(names)], k
             )
-            image = read_image(record.paths(name)["rgb"]).astype(np.uint8)
+            image = run.store.images.load(name, "rgb").astype(np.uint8)
             light = (image / 255.0).astype(np.float32)
             cloud = make_cloud(found.depth_mm, found.sigma_mm, light, k)
             fusion.add(cloud.transform(found.world_from_cam))
             if mesh is not None:
                 mesh.add(found.depth_mm, image, found.world_from_cam)
             step("")
-    write_cloud(record.folder / "fused.ply", fusion.result())
+    write_cloud(folder / "fused.ply", fusion.result())
     if mesh is not None:
         corners, triangles = mesh.result()
-        write_cloud(record.folder / "mesh.ply", corners, triangles)
+        write_cloud(folder / "mesh.ply", corners, triangles)
 
 
-def _read_depth(record: RgbdRecord, name: str, world_from_cam: RigidTransform) -> DepthMap:
+def _read_depth(run: RgbdRun, name: str, world_from_cam: RigidTransform) -> DepthMap:
     from lifcal.export.rgbd import decode_depth
-    from lifcal.imaging.files import read_image
     from lifcal.metric import DepthMap
 
-    paths, content = record.paths(name), record.content
+    images, setup = run.store.images, run.setup
     return DepthMap(
-        decode_depth(read_image(paths["depth"]), content["depth_factor"]),
-        decode_depth(read_image(paths["sigma"]), content["sigma_factor"]),
+        decode_depth(images.load(name, "depth"), setup.depth_factor),
+        decode_depth(images.load(name, "sigma"), setup.sigma_factor),
         world_from_cam,
     )
 
@@ -714,7 +805,9 @@ def _find_pose(poses: dict[float, RigidTransform], time: float) -> RigidTransfor
     return poses[nearest]
 
 
-def _choose_voxel(record: RgbdRecord, k: PinholeIntrinsics) -> float:
+def _choose_voxel(entries: Iterable[RgbdEntry], k: PinholeIntrinsics) -> float:
     """Return two pixels at the median depth, or half of the median sigma if that is larger."""
-    pixel = _median_of(record, "median_depth_mm") / k.fx
-    return float(f"{max(2.0 * pixel, 0.5 * _median_of(record, 'median_sigma_mm')):.2g}")
+    entries = list(entries)
+    pixel = _median_of(entry.median_depth_mm for entry in entries) / k.fx
+    sigma = _median_of(entry.median_sigma_mm for entry in entries)
+    return float(f"{max(2.0 * pixel, 0.5 * sigma):.2g}")

@@ -21,6 +21,7 @@ from lifcal.files import make_plain, write_bytes
 from lifcal.geometry import RigidTransform
 from lifcal.listener import Listener
 from lifcal.pipeline.focusing import FocusRun
+from lifcal.pipeline.store import FolderStore
 from lifcal.sfm import SfmEngine, SfmModel
 
 _CACHE = Path("cache") / "sfm.npz"
@@ -39,13 +40,14 @@ def track_frames(
 
     The result is kept in the folder and taken from there if nothing has changed.
     """
-    folder = run.record.folder
     key = _key(run, sfm, focal_px)
-    kept = _read(folder / _CACHE, key)
+    folder = run.store.folder if isinstance(run.store, FolderStore) else None
+    scratch = None if folder is None else folder / _SCRATCH
+    kept = None if folder is None else _read(folder / _CACHE, key)
     if kept is not None:
         return kept
 
-    scale = float(run.record.content["settings"]["scale"])
+    scale = float(run.store.settings["scale"])
     with listener.steps(_STAGES["features"], len(_STAGES)) as step:
         count = 0
 
@@ -55,24 +57,23 @@ def track_frames(
                 step(_STAGES[name])
             count += 1
 
-        model = find_poses(
-            views, scale, sfm, focal_px, on_stage=on_stage, scratch=folder / _SCRATCH
-        )
+        model = find_poses(views, scale, sfm, focal_px, on_stage=on_stage, scratch=scratch)
         step("")
-    _write(folder / _CACHE, key, model)
+    if folder is not None:
+        _write(folder / _CACHE, key, model)
     return model
 
 
 def _key(run: FocusRun, sfm: SfmEngine, focal_px: float | None) -> str:
     """Return what tells this input from another."""
-    entries = run.record.content["frames"]
+    entries = run.store.entries
     content: dict[str, Any] = {
         "version": __version__,
         "options": dict(sfm.describe()),
         "focal_px": focal_px,
-        "settings": run.record.content["settings"],
-        "grid": run.record.content["grid"],
-        "frames": [(name, entries[name]["checksum"]) for name in run.done],
+        "settings": dict(run.store.settings),
+        "grid": dict(run.setup.grid),
+        "frames": [(name, entries[name].checksum) for name in run.done],
     }
     return hashlib.sha256(json.dumps(make_plain(content), sort_keys=True).encode()).hexdigest()
 
