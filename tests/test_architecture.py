@@ -98,7 +98,7 @@ def breaches(room: str, text: str) -> list[str]:
 
 
 MODULES = sorted(
-    path for path in SOURCE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")
+    path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name[:2] != "__"
 )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from lifcal.arrays import FloatArray
 from lifcal.camera import BrownDistortion, NoDistortion, PlenopticCamera
 from lifcal.errors import DataError
-from lifcal.export.folder import Calibration, SeenPoints
+from lifcal.export.folder import SeenPoints, StoredCalibration
 from lifcal.files import write_text
 
 FOCUSED_SCALE = 0.5
@@ -117,7 +117,7 @@ def _project(parameters: FloatArray, slopes: FloatArray) -> FloatArray:
 
 def write_colmap(
     folder: str | Path,
-    calibration: Calibration,
+    calibration: StoredCalibration,
     seen: SeenPoints,
     scale: float = FOCUSED_SCALE,
 ) -> tuple[ColmapCamera, dict[str, Path]]:
