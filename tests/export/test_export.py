@@ -20,6 +20,7 @@ from lifcal.export import (
 )
 from lifcal.files import write_json
 from lifcal.geometry import Trajectory, write_tum
+from lifcal.reconstruction import Observations, write_observations
 from lifcal.simulate import build_camera
 from tests.export.cases import exact_case, moved, write_out
 
@@ -120,6 +121,49 @@ def test_authors_files_hold_no_division_model(case, tmp_path):
     with pytest.raises(DataError, match="brown"):
         write_authors(tmp_path / "authors", found, found.seen)
     assert not (tmp_path / "authors").exists()
+
+
+def test_images_of_another_size(case, tmp_path):
+    """Focused images that were made at another scale: the exported camera is theirs."""
+    folder = write_out(tmp_path / "calibration", case)
+    assert open_calibration(folder).image_scale == 0.5
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["provenance"] = {"settings": {"scale": 0.25}}
+    write_json(folder / "summary.json", summary)
+    stored = open_calibration(folder)
+    camera, _ = write_colmap(tmp_path / "colmap", stored, stored.seen)
+    assert camera.image_size == tuple(length // 4 for length in case.camera.image_size)
+
+
+def test_a_folder_as_one_record(case, tmp_path):
+    """Exact points: no residual beyond the nine decimals of the files; points without a csv."""
+    folder = write_out(tmp_path / "calibration", case)
+    stored = open_calibration(folder)
+    assert len(stored.residuals_px) == len(stored.observations)
+    assert np.abs(stored.residuals_px).max() < 1e-5
+    np.testing.assert_array_equal(stored.covariance, case.camera.covariance)
+    np.testing.assert_allclose(stored.points_world_mm, case.points_world_mm, atol=1e-6)
+    # residuals are where the camera shows a point minus where it was measured
+    moved = Observations.from_arrays(
+        case.observations.view_ids[case.observations.view_indices],
+        case.observations.point_ids[case.observations.point_indices],
+        case.observations.centers_raw_px,
+        case.observations.points_raw_px - [0.5, 0.0],
+    )
+    write_observations(folder / "observations.csv", moved)
+    np.testing.assert_allclose(
+        open_calibration(folder).residuals_px, np.tile([0.5, 0.0], (len(moved), 1)), atol=1e-5
+    )
+    (folder / "observations.csv").unlink()
+    without = open_calibration(folder)
+    assert len(without.points_world_mm) == len(case.points_world_mm)
+    with pytest.raises(DataError, match=r"observations\.csv: no such file"):
+        _ = without.residuals_px
+    summary = json.loads((folder / "summary.json").read_text())
+    write_json(folder / "summary.json", {**summary, "focus": {"shape": "linear"}})
+    write_observations(folder / "observations.csv", moved)
+    with pytest.raises(DataError, match="focus cannot be used"):
+        _ = open_calibration(folder).residuals_px
 
 
 def test_only_registered_frames_and_listed_points(case, tmp_path):

@@ -17,6 +17,7 @@ from lifcal.errors import ConfigError, DataError
 from lifcal.files import read_bytes, read_json
 from lifcal.geometry import RigidTransform, read_tum
 from lifcal.reconstruction import Observations, Reconstruction, read_observations
+from lifcal.virtual import DepthOptions
 
 _SAME_TIME_S = 2e-6
 """Seconds by which a time of poses.txt may differ from that of its frame: the file has six
@@ -84,6 +85,12 @@ class StoredCalibration:
         term that summary.json describes.
         """
         return read_only(_compute_residuals(self))
+
+    @property
+    def image_scale(self) -> float:
+        """Size of the totally focused images relative to the raws; 0.5 if the summary has none."""
+        settings = self.summary.get("provenance", {}).get("settings", {})
+        return float(settings.get("scale", DepthOptions().scale))
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
