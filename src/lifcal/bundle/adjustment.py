@@ -89,10 +89,11 @@ _MOST_OFF_KNOWN = 0.2
 """Relative difference between known f_L and B and what the images say from which the known ones are
 of another lens."""
 _CONTRADICTION = 0.1
-"""Relative difference of lengths from two sources of scale that no noise explains."""
+"""Relative difference of lengths that no noise explains. A distance that is off by more, or a
+position that is off by this part of the extent of all, is left out."""
 _DOUBT = 0.01
 """Error of a known camera position, as a part of the extent of all, from which the position is
-named."""
+named but kept."""
 _CONTRADICTS, _LEAST_WRONG = 6.0, 0.005
 """A known distance contradicts the others if it is off by more than this many sigmas, and by more
 than this relative error."""

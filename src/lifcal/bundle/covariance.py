@@ -23,8 +23,8 @@ this takes."""
 _LITTLE_ERROR_PX = 0.001
 """Errors of the grid that move centers by less than this, rms, are left out of the covariance."""
 _MOST_LEVERAGE = 0.98
-"""Leverage of a point is cut at this number: a point that determines a parameter alone would leave
-it unknown when it is left out."""
+"""Factor on the leverage of a point when it is left out. At 1, a point that determines a parameter
+alone would leave it unknown, and the matrix singular."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,8 +22,8 @@ _WEAK = 0.003
 """Relative sigma of F from which another minimum is looked for. In better recordings the cost is a
 parabola over many sigmas, and there is only one."""
 _PUSH_SIGMAS, _LEAST_PUSH, _MOST_PUSH = 4.0, 0.06, 0.3
-"""How far log F is pushed to look for another minimum: in sigmas of it, and its limits. Less would
-fall back, more would leave what the images allow."""
+"""How far log F is pushed to look for another minimum: in sigmas of it, and the least and the
+largest push."""
 _SAME = 1.0
 """Minima nearer to each other than this, in sigmas of F, are one."""
 _HELD_ITERATIONS, _FREE_ITERATIONS = 15, 40

@@ -55,8 +55,8 @@ class CalibrateOptions:
         term, the errors that observations have in common, and `clustered`. What it knows of the
         scale is added to `fixed`, and general knowledge of cameras (`priors`) to its `priors`.
     rounds : int
-        Number of times that points are measured and the camera is adjusted, at most. The second
-        round profits from better predictions; a third rarely changes anything.
+        Number of times that points are measured and the camera is adjusted, at most. Each round
+        begins with the predictions of the adjustment before.
     priors : bool
         Whether to use what is known from how cameras are made: c is near the middle of the image,
         and tangential distortion is small. See `camera_priors`.

@@ -14,8 +14,8 @@ from lifcal.imaging.frames import LUMINANCE, Frame
 from lifcal.virtual import FocusEngine
 
 SATURATED = 0.998
-"""Share of the full scale from which a pixel is taken as saturated; a little below 1, because color
-mosaics are interpolated."""
+"""Share of the full scale from which a pixel is taken as saturated. It is a little below 1, so that
+rounding does not hide one."""
 _FRAMES_FOR_RANGE = 5
 """Frames in which the range of virtual depths is looked for. They are spread over the recording,
 and other frames of it rarely see nearer or farther things."""

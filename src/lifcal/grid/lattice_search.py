@@ -26,8 +26,8 @@ _MIN_LENSES = 6
 """Lenses across the shorter side of the image that a lattice needs: with fewer its peaks in the
 spectrum cannot be told from the scene."""
 _LARGEST_CROP = 2048
-"""Side in pixels of the part of the image whose spectrum is taken. It holds enough lenses, and a
-bend changes little across it."""
+"""Side in pixels of the middle part of the image whose spectrum is taken. It holds enough lenses,
+and it bounds the time."""
 _LEAST_HEIGHT = 2.3
 """Natural logarithm of a peak over what surrounds it that a peak must have: noise reaches 1.7 in
 four million bins."""

@@ -52,8 +52,8 @@ it."""
 _WORST_SIGMA = 0.15
 """Relative standard deviation of a disc's radius beyond which it is not known, in a white image."""
 _WORST_SIGMA_SCENE = 0.06
-"""The same limit in frames of a scene, whose own structure is not part of that sigma: it has to be
-smaller."""
+"""Relative standard deviation of a disc's radius beyond which it is not known, in frames of a
+scene. It is stricter, because what a scene shows is not part of that sigma."""
 BAYER_BLUR_PX2 = 0.413 * 0.5 + 0.587 * 0.25
 """Variance along an axis of what bilinear interpolation of a mosaic does to the luminance: red and
 blue come from places half a px^2 apart on average, green from a quarter."""

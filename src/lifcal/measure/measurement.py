@@ -45,11 +45,11 @@ class MeasureOptions:
     Parameters
     ----------
     points : int
-        Number of scene points that are measured. More points lower the sigmas with their square
-        root, and take time in proportion.
+        Number of scene points that are measured. Beyond 1000, what all points have in common is
+        left, and the sigmas hardly fall (docs/calibrate.md).
     views : int
-        Number of views in which a point is measured at most. The views are spread over those that
-        see it; more of them repeat what is known.
+        Number of views in which a point is measured at most, evenly over those that see it. It
+        bounds the time that long recordings take.
     window_px : float
         Half-width of the patch around a point, px of a micro image. A calibration takes less in
         small micro images: see `window_share`. Larger patches reach across depth edges, smaller

@@ -15,8 +15,8 @@ from lifcal.geometry import RigidTransform
 from lifcal.metric.cloud import PointCloud, check_voxel
 
 _TRUNCATION = 8.0
-"""Distance from a surface, in voxels, up to which signed distances are kept. Noise beyond it would
-tear the surface."""
+"""Distance from a surface, in voxels, up to which signed distances are kept; Open3D's own
+default."""
 _BLOCK = 16
 """Voxels along each side of a block; Open3D's own default."""
 _BLOCKS = 10_000

@@ -20,8 +20,8 @@ from lifcal.scale.rows import check_length, read_rows
 from lifcal.scale.source import ScaleKnowledge, ScalePoints, ScaleViews
 
 _PICK_HALF = 7
-"""Half-width of the patch around a picked point, in pixels of the focused image, by which the point
-is found in other views."""
+"""Half-width of the patch around a picked point, in pixels of the focused image, that is compared
+between views to find the point's depth."""
 _PICK_SEARCH, _PICK_STEPS = 0.03, 121
 """Virtual depths that are tried for a picked point: this part of u on both sides of the depth
 map's, in so many steps."""

@@ -16,8 +16,7 @@ from scipy.cluster.vq import kmeans2
 from lifcal.arrays import Float32Array, FloatArray
 
 _CLUSTERS = 64
-"""Clusters of descriptors by which images are compared: enough to tell parts of a scene apart, and
-few enough for small recordings."""
+"""Clusters of descriptors at most, by which images are compared."""
 _FEATURES = 20_000
 """Features from which the clusters are found; more would not move them."""
 _ROUNDS = 12

@@ -44,8 +44,8 @@ which ends earlier if it converges."""
 _RELAX_ROUNDS, _FOLLOW_ROUNDS = 12, 4
 """Iterations over the motions for a new camera, and after a step of it."""
 _MOST_TRIES = 5
-"""Dampings that are tried for a step before the minimisation ends: each is larger than the one
-before, and the last step would be tiny."""
+"""Steps in a row that may fail before a minimisation ends. Each has ten times the damping of the
+one before, so the last would be tiny."""
 _SETTLED = 2e-5
 """Relative change of the misfit at which a minimisation ends."""
 _NOISE_ROUNDS, _NOISE_SETTLED = 8, 0.05
