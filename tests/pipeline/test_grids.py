@@ -65,7 +65,7 @@ def test_focus_as_a_function(recording, tmp_path):
         folder / "raw" / "0.png", tmp_path / "out", white=folder / "white.png", depth_range=(6, 2)
     )
     assert run.done == ["0"]
-    assert run.record.content["depth_range"] == [2, 6]
+    assert run.record.content["depth_range"] == [2.0, 6.0]
     assert (tmp_path / "out" / "focused" / "0.png").is_file()
     again = lifcal.focus(
         folder / "raw" / "0.png", tmp_path / "out", white=folder / "white.png", depth_range=(2, 6)

@@ -206,7 +206,8 @@ def focus(
     from lifcal.virtual import DepthOptions
 
     if depth_range is not None:
-        depth_range = (min(depth_range), max(depth_range))
+        # floats: a run that goes on takes the range from focus.json, where 2 and 2.0 differ
+        depth_range = (float(min(depth_range)), float(max(depth_range)))
     options = DepthOptions(scale=scale, depth_range=depth_range)
     sources = _list_sources(grid, white, xml)
     frames = open_frames(_list_words(raws), bayer=bayer)
