@@ -50,6 +50,8 @@ from lifcal.simulate import CAMERAS, build_camera
 JUDGED = ("f_L", "b_L0", "B", "c_x", "c_y", "alpha", "F")
 NOISE_PX = 0.1
 R12_STRENGTH = Prior(0.5, 0.25)
+_CHOSEN = AdjustOptions(loss="huber", distortion="auto")
+"""Options of the figures in docs/bundle.md: terms of the distortion are chosen, by Huber's loss."""
 DEPTHS_MM: Mapping[str, tuple[float, float]] = {
     "r5-12.5mm": (400.0, 1500.0),
     "r5-16mm": (400.0, 1500.0),
@@ -82,7 +84,7 @@ def run() -> list[Figure]:
         ),
         Figure(
             "iterations from structure from motion, 30 views, terms chosen",
-            _sfm_iterations(AdjustOptions()),
+            _sfm_iterations(_CHOSEN),
             "1",
             "lower",
             30,
@@ -276,9 +278,9 @@ def focus_errors_percent(seed: int = 3) -> tuple[float, float, float]:
     term = FocusTerm.from_grid(camera.grid)
     errors = []
     for options in (
-        AdjustOptions(),
-        AdjustOptions(focus=term, focus_strength=0.3 / k),
-        AdjustOptions(focus=term, focus_strength=Prior(0.5, 0.5)),
+        _CHOSEN,
+        replace(_CHOSEN, focus=term, focus_strength=0.3 / k),
+        replace(_CHOSEN, focus=term, focus_strength=Prior(0.5, 0.5)),
     ):
         found = adjust(
             observations,
@@ -324,7 +326,7 @@ def adjust_r12(
     start = start_from_observations(
         data.observations, 50.0 / pixel_mm, ((width - 1) / 2.0, (height - 1) / 2.0)
     )
-    options = AdjustOptions(tilt=tilt, clustered=validate)
+    options = replace(_CHOSEN, tilt=tilt, clustered=validate)
     if focus:
         term = FocusTerm(data.focal_planes, plane_sigma=plane_sigma)
         options = replace(options, focus=term, focus_strength=strength)
@@ -387,7 +389,7 @@ def hold_out_r12() -> list[Figure]:
         data.observations, 50.0 / pixel_mm, ((width - 1) / 2.0, (height - 1) / 2.0)
     )
     term = FocusTerm(data.focal_planes, plane_sigma=0.05)
-    free = AdjustOptions(focus=term, focus_strength=R12_STRENGTH)
+    free = replace(_CHOSEN, focus=term, focus_strength=R12_STRENGTH)
     whole = adjust(
         data.observations, start, pixel_mm, (width, height), free, distances=board_distances()
     )
@@ -409,7 +411,8 @@ def hold_out_r12() -> list[Figure]:
             vector = trained.state.as_vector()
             fixed = dict(zip(names[: trained.problem.n_camera], vector, strict=False))
             strength = float(vector[names.index("g")])
-            exact = AdjustOptions(
+            exact = replace(
+                _CHOSEN,
                 fixed=fixed,
                 focus=FocusTerm(trained.state.focal_planes),
                 focus_strength=strength,

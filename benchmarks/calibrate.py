@@ -27,7 +27,7 @@ from lifcal.bundle import FocusTerm, Layout, Problem
 from lifcal.camera import PlenopticCamera, read_camera, read_grid
 from lifcal.evaluate import Evaluation, evaluate_calibration
 from lifcal.evaluate.trajectory import compare_trajectories
-from lifcal.export import read_calibration, read_seen_points
+from lifcal.export import open_calibration
 from lifcal.geometry import read_tum
 from lifcal.imaging.files import read_image
 from lifcal.reconstruction import Reconstruction, read_observations
@@ -329,8 +329,8 @@ def measure_against_truth(out: Path, recording: Path, *, focus: bool) -> tuple[f
 
 def _rough_points(out: Path, recording: Path) -> FloatArray:
     """Return the calibration's points in the true world, in the order of its observations."""
-    calibration = read_calibration(out)
-    seen = read_seen_points(calibration)
+    calibration = open_calibration(out)
+    seen = calibration.seen
     true = read_tum(recording / "truth" / "poses.txt")
     matched = [true.world_from_cam[view] for view in calibration.views.tolist()]
     _, alignment = compare_trajectories(calibration.world_from_cam, matched, metric=False)

@@ -9,6 +9,7 @@ from lifcal.grid.fit import fit_grid_to_white
 from lifcal.grid.flat_field import vignetting_from_white
 from lifcal.imaging.frames import make_frame
 from lifcal.listener import Listener
+from lifcal.measure import MeasureOptions
 from lifcal.scale import ScaleOptions
 from lifcal.sfm import ColmapEngine
 from lifcal.simulate import Simulation, SimulationOptions
@@ -30,7 +31,9 @@ def main() -> None:
     grid = estimate_focal_planes(frames[:5], grid, flat_field).grid
     engine = FocusEngine(grid, flat_field)
     options = CalibrateOptions(
-        1000.0 * truth.pixel_size_mm, scale=ScaleOptions(marker_size_mm=40.0), points=300
+        1000.0 * truth.pixel_size_mm,
+        scale=ScaleOptions(marker_size_mm=40.0),
+        measure=MeasureOptions(points=300),
     )
     bench = Workbench(grid, engine.optics, engine.options.scale, options)
     for view in focus_in_memory(engine, frames):

@@ -99,13 +99,49 @@ def breaches(room: str, text: str) -> list[str]:
 
 
 MODULES = sorted(
-    path for path in SOURCE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")
+    path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name[:2] != "__"
 )
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_rooms_use_only_what_is_below(path):
     assert breaches(room_of(path), path.read_text(encoding="utf-8")) == []
+
+
+# Rooms whose constants all have a reason beside them, as a string below the assignment.
+EXPLAINED = ["bundle", "calibration", "grid", "measure", "metric", "scale", "sfm"]
+
+
+def unexplained(text: str) -> list[str]:
+    """Names of module constants without a reason of whole sentences below them."""
+    found = []
+    body = ast.parse(text).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        first = target.elts[0] if isinstance(target, ast.Tuple) else target
+        name = first.id if isinstance(first, ast.Name) else ""
+        if len(name) < 2 or not name.isupper():
+            continue
+        reason = ast.unparse(after.value).strip("'\"") if isinstance(after, ast.Expr) else ""
+        if len(reason.split()) < 4 or not reason.endswith(".") or reason.startswith("Of "):
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("room", EXPLAINED)
+def test_constants_have_a_reason(room):
+    for path in sorted((SOURCE / room).glob("*.py")):
+        if not path.name.startswith("_kernels"):
+            assert unexplained(path.read_text(encoding="utf-8")) == [], path.name
+
+
+def test_the_search_for_reasons_can_fail():
+    assert unexplained('A_B = 3\n"""Number of letters that a word has."""') == []
+    assert unexplained("A_B = 3") == ["A_B"]
+    assert unexplained('A_B, C = 3, 4\n"""Of words: the number of letters."""') == ["A_B"]
+    assert unexplained('A_B: int = 3\n"""Letters."""\nx = 1') == ["A_B"]
 
 
 def test_every_room_is_listed():

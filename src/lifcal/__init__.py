@@ -1,10 +1,17 @@
 """Calibration, depth and simulation for micro-lens-array light field cameras.
 
-The names below are loaded when first used, so that `import lifcal` is fast.
+What most programs use is here; docs/python.md shows how. From raws to results: `find_grid`,
+`focus`, `calibrate`, `open_calibration`, `DepthEngine`. Each room of the package (`lifcal.camera`,
+`lifcal.calibration`, ...) offers more, and says what in its docstring.
+
+The names below are loaded when first used, so that `import lifcal` is fast. What a run does is
+logged to `lifcal.stages` and `lifcal.findings` (see `lifcal.listener`); nothing is shown unless the
+program sets up logging.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,38 +23,92 @@ __version__ = "0.1.0"
 # the least. NumPy reads it when it is first imported; what the user has set stays.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
+logging.getLogger("lifcal").addHandler(logging.NullHandler())
+
 if TYPE_CHECKING:
-    from lifcal.camera import PlenopticCamera, read_camera, write_camera
+    from lifcal.calibration import CalibrateOptions, Workbench
+    from lifcal.camera import (
+        MicroLensGrid,
+        PlenopticCamera,
+        read_camera,
+        read_grid,
+        write_camera,
+        write_grid,
+    )
+    from lifcal.diagnostics import Finding
     from lifcal.errors import LifcalError
-    from lifcal.geometry import RigidTransform, Trajectory
-    from lifcal.pipeline import calibrate
+    from lifcal.evaluate import evaluate_calibration
+    from lifcal.export import open_calibration
+    from lifcal.geometry import RigidTransform, Trajectory, read_tum, write_tum
+    from lifcal.imaging import open_frames
+    from lifcal.listener import Listener
+    from lifcal.metric import CloudFusion, DepthEngine, MetricOptions, read_cloud, write_cloud
+    from lifcal.pipeline import calibrate, find_grid, focus
     from lifcal.simulate import Simulation, SimulationOptions, write_sequence
 
 _HOME = {
+    "CalibrateOptions": "lifcal.calibration",
+    "CloudFusion": "lifcal.metric",
+    "DepthEngine": "lifcal.metric",
+    "Finding": "lifcal.diagnostics",
     "LifcalError": "lifcal.errors",
+    "Listener": "lifcal.listener",
+    "MetricOptions": "lifcal.metric",
+    "MicroLensGrid": "lifcal.camera",
     "PlenopticCamera": "lifcal.camera",
     "RigidTransform": "lifcal.geometry",
     "Simulation": "lifcal.simulate",
     "SimulationOptions": "lifcal.simulate",
     "Trajectory": "lifcal.geometry",
+    "Workbench": "lifcal.calibration",
     "calibrate": "lifcal.pipeline",
+    "evaluate_calibration": "lifcal.evaluate",
+    "find_grid": "lifcal.pipeline",
+    "focus": "lifcal.pipeline",
+    "open_calibration": "lifcal.export",
+    "open_frames": "lifcal.imaging",
     "read_camera": "lifcal.camera",
+    "read_cloud": "lifcal.metric",
+    "read_grid": "lifcal.camera",
+    "read_tum": "lifcal.geometry",
     "write_camera": "lifcal.camera",
+    "write_cloud": "lifcal.metric",
+    "write_grid": "lifcal.camera",
     "write_sequence": "lifcal.simulate",
+    "write_tum": "lifcal.geometry",
 }
 
 __all__ = [
+    "CalibrateOptions",
+    "CloudFusion",
+    "DepthEngine",
+    "Finding",
     "LifcalError",
+    "Listener",
+    "MetricOptions",
+    "MicroLensGrid",
     "PlenopticCamera",
     "RigidTransform",
     "Simulation",
     "SimulationOptions",
     "Trajectory",
+    "Workbench",
     "__version__",
     "calibrate",
+    "evaluate_calibration",
+    "find_grid",
+    "focus",
+    "open_calibration",
+    "open_frames",
     "read_camera",
+    "read_cloud",
+    "read_grid",
+    "read_tum",
     "write_camera",
+    "write_cloud",
+    "write_grid",
     "write_sequence",
+    "write_tum",
 ]
 
 

@@ -40,7 +40,8 @@ from lifcal.simulate import build_camera
 from tests.bundle import cases
 from tests.bundle.cases import texts_of
 
-BROWN = AdjustOptions(distortion="brown", tilt="none", fixed={"k1": 0.0, "k2": 0.0})
+AUTO = AdjustOptions(loss="huber", distortion="auto")
+BROWN = AdjustOptions(loss="huber", distortion="brown", tilt="none", fixed={"k1": 0.0, "k2": 0.0})
 
 
 def run(scene, options=BROWN, start=None, **known):
@@ -186,7 +187,7 @@ def test_outliers_are_rejected_and_counted(loss, rng):
 def test_distortion_terms_must_pay(rng):
     scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
     noisy, _ = scene.noisy(0.1, rng)
-    found = run(cases.with_observations(scene, noisy), AdjustOptions())
+    found = run(cases.with_observations(scene, noisy), AUTO)
     assert isinstance(found.camera.distortion, BrownDistortion)
     k = found.camera.distortion
     assert k.k0 != 0.0
@@ -195,7 +196,7 @@ def test_distortion_terms_must_pay(rng):
     bent = replace(scene.camera, distortion=BrownDistortion(-1e-8, 4e-13))
     scene = make_scene(bent, (400.0, 1500.0), 60, 8, rng)
     noisy, _ = scene.noisy(0.1, rng)
-    found = run(cases.with_observations(scene, noisy), AdjustOptions())
+    found = run(cases.with_observations(scene, noisy), AUTO)
     assert found.camera.distortion.k1 == pytest.approx(4e-13, rel=0.2)
 
 
@@ -204,7 +205,7 @@ def test_low_terms_are_always_estimated(rng):
     scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
     noisy, _ = scene.noisy(0.1, rng)
     scene = cases.with_observations(scene, noisy)
-    found, held = run(scene, AdjustOptions()), run(scene, AdjustOptions(fixed={"p0": 0, "p1": 0}))
+    found, held = run(scene, AUTO), run(scene, replace(AUTO, fixed={"p0": 0, "p1": 0}))
     true = scene.camera.principal_point_px
     errors = found.camera.principal_point_px - true
     sigmas = np.array([found.covariance.sigmas()[name] for name in ("c_x", "c_y")])

@@ -1,7 +1,6 @@
 """The workbench's steps: from memory they give what the command gives, and in their order only."""
 
-import runpy
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,17 +14,17 @@ from lifcal.calibration import (
     focus_in_memory,
 )
 from lifcal.camera import read_grid
+from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError, InputError
 from lifcal.grid.flat_field import vignetting_from_white
 from lifcal.imaging.frames import open_frames
 from lifcal.listener import Listener
+from lifcal.measure import MeasureOptions
 from lifcal.pipeline.calibration import calibrate_frames
 from lifcal.scale import ScaleOptions
 from lifcal.sfm import ColmapEngine, SfmModel
 from lifcal.simulate import Simulation, SimulationOptions, build_camera, write_sequence
 from lifcal.virtual import DepthOptions, FocusEngine, LensOptics
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,9 @@ def test_from_memory_as_from_disk(recording, tmp_path):
     """The same frames, grid and range, without a folder: the same camera, to the bit."""
     raws = open_frames([str(recording / "raw")])
     white = recording / "white.png"
-    options = CalibrateOptions(17.6, scale=ScaleOptions(marker_size_mm=40.0), points=120)
+    options = CalibrateOptions(
+        17.6, scale=ScaleOptions(marker_size_mm=40.0), measure=MeasureOptions(points=120)
+    )
     sources = {"grid": None, "white": white, "xml": None}
     out = tmp_path / "out"
     from_disk = calibrate_frames(raws, out, options, sources).adjustment
@@ -54,11 +55,22 @@ def test_from_memory_as_from_disk(recording, tmp_path):
     bench = Workbench(grid, engine.optics, engine.options.scale, options)
     for view in focus_in_memory(engine, [raws.read(i) for i in range(len(raws))]):
         bench.add_view(view)
-    bench.start(find_poses(bench.views, bench.image_scale, ColmapEngine(options.sfm)))
+    model = find_poses(bench.views, bench.image_scale, ColmapEngine(options.sfm))
+    bench.start(model)
     bench.choose_points(Listener())
+    chosen = bench.windows.images
     in_memory = calibrate_bench(bench)
     np.testing.assert_array_equal(in_memory.state.as_vector(), from_disk.state.as_vector())
     np.testing.assert_array_equal(in_memory.state.translations_mm, from_disk.state.translations_mm)
+
+    # Steps that are repeated begin where they began before, and notice nothing twice.
+    noticed = Finding.of("backdrop-resting", "some of the image rests", share=0.1)
+    for _ in range(2):
+        bench.start(replace(model, findings=(noticed,)))
+        bench.choose_points(Listener())
+    assert [each.code for each in bench.findings].count("backdrop-resting") == 1
+    np.testing.assert_array_equal(bench.windows.images.places_px, chosen.places_px)
+    assert bench.array_to_sensor_px is None
 
 
 def from_disk_range(out):
@@ -105,9 +117,3 @@ def test_steps_out_of_order_are_named():
         bench.add_view(make_view(3))
     with pytest.raises(EstimationError, match="there are no frames"):
         focus_in_memory(FocusEngine(bench.grid), [])
-
-
-@pytest.mark.parametrize("name", ["own_order.py"])
-def test_examples_run(name, capsys):
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    assert "truth" in capsys.readouterr().out

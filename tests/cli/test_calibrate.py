@@ -44,6 +44,11 @@ def recording(tmp_path_factory):
         (("--matching", "random"), "'random'"),
         (("--grid", "a.json", "--xml", "b.xml"), "give only one"),
         (("--bayer", "rgb"), "Bayer pattern"),
+        (("--loss", "cauchi"), "Did you mean 'cauchy'?"),
+        (("--set", "measure.windowpx=4"), "Did you mean 'measure.window_px'?"),
+        (("--set", "measure.window_px=wide"), "measure.window_px is 'wide', needs a number"),
+        (("--set", "rounds"), "needs NAME=VALUE"),
+        (("--set", "rounds=2", "--set", "rounds=3"), "rounds is there twice"),
     ],
 )
 def test_wrong_options_are_one_line(recording, here, tmp_path, words, expected):

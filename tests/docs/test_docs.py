@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lifcal.calibration import CalibrateOptions, list_settings
 from lifcal.simulate import CAMERAS, PATHS, SCENES
 
 REPOSITORY = Path(__file__).parents[2]
@@ -44,6 +45,15 @@ def test_everything_that_can_be_simulated_is_described():
     text = (REPOSITORY / "docs" / "simulate.md").read_text(encoding="utf-8")
     for name in [*CAMERAS, *SCENES, *PATHS]:
         assert f"`{name}`" in text, name
+
+
+def test_every_setting_has_its_row_with_its_default():
+    text = (REPOSITORY / "docs" / "calibrate.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| ([\w.,]+) \|", text, re.MULTILINE))
+    usual = CalibrateOptions(5.5)
+    assert set(list_settings()) <= set(rows)
+    written = {name: rows[name] for name in list_settings()}
+    assert usual.with_settings(written).as_dict() == usual.as_dict()
 
 
 def test_every_dependency_has_its_row():

@@ -14,13 +14,13 @@ from lifcal.camera import (
 from lifcal.errors import DataError
 from lifcal.export import (
     make_colmap_camera,
-    read_calibration,
-    read_seen_points,
+    open_calibration,
     write_authors,
     write_colmap,
 )
 from lifcal.files import write_json
 from lifcal.geometry import Trajectory, write_tum
+from lifcal.reconstruction import Observations, write_observations
 from lifcal.simulate import build_camera
 from tests.export.cases import exact_case, moved, write_out
 
@@ -40,7 +40,7 @@ def case():
 
 @pytest.fixture
 def calibration(case, tmp_path):
-    return read_calibration(write_out(tmp_path / "calibration", case))
+    return open_calibration(write_out(tmp_path / "calibration", case))
 
 
 @pytest.mark.parametrize(("distortion", "model", "tolerance_px"), MODELS)
@@ -66,7 +66,7 @@ def test_colmap_sees_points_where_lifcal_does(distortion, model, tolerance_px):
 
 
 def test_colmap_model_is_read_back(calibration, case, tmp_path):
-    seen = read_seen_points(calibration)
+    seen = calibration.seen
     _, paths = write_colmap(tmp_path / "colmap", calibration, seen)
     assert set(paths) == {"cameras.txt", "images.txt", "points3D.txt"}
     model = pycolmap.Reconstruction(tmp_path / "colmap")
@@ -87,11 +87,11 @@ def test_colmap_model_is_read_back(calibration, case, tmp_path):
 def test_colmap_does_not_mix_models(calibration, tmp_path):
     (tmp_path / "rigs.txt").write_text("")
     with pytest.raises(DataError, match="another COLMAP model"):
-        write_colmap(tmp_path, calibration, read_seen_points(calibration))
+        write_colmap(tmp_path, calibration, calibration.seen)
 
 
 def test_authors_files(calibration, case, tmp_path):
-    paths = write_authors(tmp_path, calibration, read_seen_points(calibration))
+    paths = write_authors(tmp_path, calibration, calibration.seen)
     camera = read_authors_xml(paths["CameraModel.xml"])
     np.testing.assert_allclose(
         camera.parameters.as_vector(), case.camera.parameters.as_vector(), rtol=1e-12
@@ -117,10 +117,53 @@ def test_authors_files(calibration, case, tmp_path):
 
 def test_authors_files_hold_no_division_model(case, tmp_path):
     camera = replace(case.camera, distortion=DivisionDistortion(1e-8), covariance=None)
-    found = read_calibration(write_out(tmp_path / "out", replace(case, camera=camera)))
+    found = open_calibration(write_out(tmp_path / "out", replace(case, camera=camera)))
     with pytest.raises(DataError, match="brown"):
-        write_authors(tmp_path / "authors", found, read_seen_points(found))
+        write_authors(tmp_path / "authors", found, found.seen)
     assert not (tmp_path / "authors").exists()
+
+
+def test_images_of_another_size(case, tmp_path):
+    """Focused images that were made at another scale: the exported camera is theirs."""
+    folder = write_out(tmp_path / "calibration", case)
+    assert open_calibration(folder).image_scale == 0.5
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["provenance"] = {"settings": {"scale": 0.25}}
+    write_json(folder / "summary.json", summary)
+    stored = open_calibration(folder)
+    camera, _ = write_colmap(tmp_path / "colmap", stored, stored.seen)
+    assert camera.image_size == tuple(length // 4 for length in case.camera.image_size)
+
+
+def test_a_folder_as_one_record(case, tmp_path):
+    """Exact points: no residual beyond the nine decimals of the files; points without a csv."""
+    folder = write_out(tmp_path / "calibration", case)
+    stored = open_calibration(folder)
+    assert len(stored.residuals_px) == len(stored.observations)
+    assert np.abs(stored.residuals_px).max() < 1e-5
+    np.testing.assert_array_equal(stored.covariance, case.camera.covariance)
+    np.testing.assert_allclose(stored.points_world_mm, case.points_world_mm, atol=1e-6)
+    # residuals are where the camera shows a point minus where it was measured
+    moved = Observations.from_arrays(
+        case.observations.view_ids[case.observations.view_indices],
+        case.observations.point_ids[case.observations.point_indices],
+        case.observations.centers_raw_px,
+        case.observations.points_raw_px - [0.5, 0.0],
+    )
+    write_observations(folder / "observations.csv", moved)
+    np.testing.assert_allclose(
+        open_calibration(folder).residuals_px, np.tile([0.5, 0.0], (len(moved), 1)), atol=1e-5
+    )
+    (folder / "observations.csv").unlink()
+    without = open_calibration(folder)
+    assert len(without.points_world_mm) == len(case.points_world_mm)
+    with pytest.raises(DataError, match=r"observations\.csv: no such file"):
+        _ = without.residuals_px
+    summary = json.loads((folder / "summary.json").read_text())
+    write_json(folder / "summary.json", {**summary, "focus": {"shape": "linear"}})
+    write_observations(folder / "observations.csv", moved)
+    with pytest.raises(DataError, match="focus cannot be used"):
+        _ = open_calibration(folder).residuals_px
 
 
 def test_only_registered_frames_and_listed_points(case, tmp_path):
@@ -129,10 +172,10 @@ def test_only_registered_frames_and_listed_points(case, tmp_path):
     (folder / "summary.json").unlink()
     text = (folder / "poses.txt").read_text().splitlines()
     (folder / "poses.txt").write_text("\n".join([text[0], *text[3:]][::-1]) + "\n")
-    found = read_calibration(folder)
+    found = open_calibration(folder)
     assert found.names == tuple(f"{i:04d}" for i in range(2, 7))
     np.testing.assert_array_equal(found.views, range(2, 7))
-    seen = read_seen_points(found)
+    seen = found.seen
     assert seen.observations.view_ids.min() == 2
     ids = case.observations.point_ids[seen.point_rows]
     np.testing.assert_array_equal(ids, seen.observations.point_ids[seen.observations.point_indices])
@@ -151,12 +194,12 @@ def test_frames_are_found_by_their_times(case, tmp_path):
     write_json(folder / "summary.json", summary)
     times = start + np.arange(len(case.poses)) / 15.0
     write_tum(folder / "poses.txt", Trajectory(times[2:], case.poses[2:]))
-    found = read_calibration(folder)
+    found = open_calibration(folder)
     np.testing.assert_array_equal(found.views, range(2, 7))
     assert found.names == tuple(f"{i:04d}" for i in range(2, 7))
     write_tum(folder / "poses.txt", Trajectory(times[2:] + 0.01, case.poses[2:]))
     with pytest.raises(DataError, match="no frame has the timestamp"):
-        read_calibration(folder)
+        open_calibration(folder)
 
 
 @pytest.mark.parametrize(
@@ -172,4 +215,4 @@ def test_poses_that_do_not_fit(case, tmp_path, text, words):
     folder = write_out(tmp_path, case)
     (folder / "poses.txt").write_text(text)
     with pytest.raises(DataError, match=words):
-        read_seen_points(read_calibration(folder))
+        _ = open_calibration(folder).seen

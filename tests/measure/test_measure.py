@@ -15,7 +15,6 @@ from lifcal.measure import (
     measure,
     measurement,
 )
-from lifcal.measure.measurement import _SYSTEMATIC_PX
 from tests.measure import cases
 
 SLOPE_SIGMA = 0.05
@@ -252,7 +251,9 @@ def common_displacement(case, found, starts):
     out = []
     for track in range(case.images.tracks.max() + 1):
         here = (case.images.tracks == track) & (found.status == MeasureStatus.MEASURED)
-        weights = np.linalg.inv(found.covariances_px2[here] - _SYSTEMATIC_PX**2 * np.eye(2))
+        weights = np.linalg.inv(
+            found.covariances_px2[here] - MeasureOptions().systematic_px ** 2 * np.eye(2)
+        )
         normal = np.einsum("nji,njk,nkl->il", affine[here], weights, affine[here])
         moved = (found.places_px - starts)[here]
         side = np.einsum("nji,njk,nk->i", affine[here], weights, moved)
@@ -361,3 +362,19 @@ def test_refused(rng):
         MeasureOptions(window_px=1.0)
     with pytest.raises(InputError, match="rounds"):
         MeasureOptions(rounds=0)
+    with pytest.raises(InputError, match="points is 49, needs 50 or more"):
+        MeasureOptions(points=49)
+    with pytest.raises(InputError, match="views is 1, needs 2 or more"):
+        MeasureOptions(views=1)
+    with pytest.raises(InputError, match="most_blur_px is nan, needs a positive number"):
+        MeasureOptions(most_blur_px=float("nan"))
+    with pytest.raises(InputError, match="scale_limits"):
+        MeasureOptions(scale_limits=(1.1, 1.5))
+
+
+def test_small_micro_images_get_small_windows():
+    """A share of the radius, not below what a texture needs and not above what is asked for."""
+    assert MeasureOptions().choose_window(8.0) == pytest.approx(0.46 * 8.0)
+    assert MeasureOptions().choose_window(4.0) == 2.5
+    assert MeasureOptions().choose_window(30.0) == 4.5
+    assert MeasureOptions(window_px=6.0, window_share=0.3).choose_window(18.0) == pytest.approx(5.4)

@@ -267,6 +267,19 @@ def test_camera_depth_is_plain_numpy(mini, found):
     np.testing.assert_array_equal(again, depth)
 
 
+def test_camera_depth_knows_no_raw_before(mini):
+    """A raw whose micro images are elsewhere has no say in the next one's result."""
+    raw = mini.frames[0].raw
+    alone = mini.camera.depth(raw)
+    shifted = np.roll(raw, 1, axis=1)
+    mini.camera.depth(shifted)
+    for before, after in zip(alone, mini.camera.depth(raw), strict=True):
+        np.testing.assert_array_equal(before, after)
+    # and the shifted one is seen where it is
+    fresh = replace(mini.camera)
+    np.testing.assert_array_equal(fresh.depth(shifted)[0], mini.camera.depth(shifted)[0])
+
+
 def test_wrong_input_is_said(mini, engine):
     with pytest.raises(InputError, match="640 x 480"):
         engine.run(mini.frames[0].raw[:-2])

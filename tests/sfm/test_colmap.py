@@ -9,7 +9,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from lifcal.errors import ConfigError, DataError, EstimationError, InputError
-from lifcal.sfm import SfmOptions, colmap, reconstruct
+from lifcal.sfm import ColmapEngine, SfmOptions, SfmViews, colmap
 from lifcal.sfm.depth_check import agree_with_depth
 from lifcal.simulate import Simulation, SimulationOptions
 
@@ -39,6 +39,13 @@ class Recording:
         self.principal_px = (views[0].principal_point_px + 0.5) / SCALE - 0.5
         self.trajectory = simulation.trajectory
         self.cam_from_world = [pose.inverse() for pose in simulation.trajectory.world_from_cam]
+
+
+def reconstruct(images, masks, scale, options=None, *, depths=None, focal_px=None, **more):
+    """What the engine finds in images, without the record that holds them."""
+    engine = ColmapEngine(options or SfmOptions())
+    views = SfmViews(images, masks, scale, depths, focal_px=focal_px)
+    return engine.reconstruct(views, **more)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,9 @@
-"""The bundle adjustment: start values, problem, solver, scale and gauge, covariance."""
+"""The bundle adjustment: start values, problem, solver, scale and gauge, covariance.
+
+`adjust` does the whole adjustment with `AdjustOptions`; `cross_validate` compares halves of the
+recording. `start_from_observations` and `start_from_sfm` find start values. Below them, `Problem`
+states what is solved, `solve` solves it, and `compute_covariance` says how well all is known.
+"""
 
 from lifcal.bundle.adjustment import Adjustment, AdjustOptions, adjust
 from lifcal.bundle.covariance import Covariance, compute_covariance, describe_weakness

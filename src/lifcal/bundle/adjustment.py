@@ -30,7 +30,7 @@ from lifcal.bundle.degeneracy import (
     list_ids,
 )
 from lifcal.bundle.focus import FocusTerm
-from lifcal.bundle.linear import Layout, count_parameters
+from lifcal.bundle.linear import LOSSES, Layout, count_parameters
 from lifcal.bundle.minima import OtherMinimum, describe_other_minimum, find_other_minimum
 from lifcal.bundle.problem import LENGTHS, Prior, Problem
 from lifcal.bundle.scale import CameraPositions, Distances, compute_spans, find_ids
@@ -61,8 +61,10 @@ from lifcal.geometry import RigidTransform
 from lifcal.reconstruction import Observations, Reconstruction
 
 _RAYLEIGH_MEDIAN = 1.1774
+"""Median length of a residual of two normal coordinates, in standard deviations."""
 _LEAST_NOISE = 1e-5
-"""Exact observations would drown what else is known (distances, priors) in rounding."""
+"""Least factor on the sigmas of observations. Exact observations would drown what else is known
+(distances, priors) in rounding."""
 
 _TRIED = ("k1", "k2")
 """Brown's terms that 'auto' tries, in this order; each needs the one before. k0, p0 and p1 are
@@ -70,29 +72,33 @@ always estimated: left out although they are there, they move c and F by several
 _PRICE = 2.0
 """By how much twice the cost must fall for each term (Akaike's criterion). Chance alone makes it
 fall by 1."""
-_TILT_SIGMA_DEG = 0.05
-"""Standard deviation of the prior on each of the array's two angles, which is zero on average. The
-published calibration of a Raytrix R12 has angles of 0.02 degrees."""
 _TILT_SIGMA_CORNER = 0.02
-"""The same prior where no scale is known and B is not metric: the relative change of B from the
-principal point to the image's corner. 0.05 degrees make it 1.7 % for a Raytrix R5."""
+"""Standard deviation of the prior on the array's tilt where no scale is known and B is not metric:
+the relative change of B from the principal point to the image's corner. 0.05 degrees make it 1.7 %
+for a Raytrix R5."""
 TILTS = ("auto", "none", "free")
+"""What can be asked of the tilt of the micro-lens array."""
 _MOST_SOLVES = 8
 """Solves of a stage until noise and outliers must have settled; three are usual."""
 _MANY_REJECTED = 0.2
-"""Share of the observations from which their rejection is said."""
+"""Share of rejected observations from which a finding says so: a detector is rarely wrong so
+often."""
 _ROUGH = 1e-4
-"""Solves to this tolerance and larger ones only have to come near."""
+"""A solve to this tolerance or a larger one only has to come near the solution."""
 _MOST_OFF_KNOWN = 0.2
-"""Of known f_L and B from what the images say: more is another lens."""
+"""Relative difference between known f_L and B and what the images say from which the known ones are
+of another lens."""
 _CONTRADICTION = 0.1
-"""Relative difference of lengths that no noise explains."""
+"""Relative difference of lengths that no noise explains. A distance that is off by more, or a
+position that is off by this part of the extent of all, is left out."""
 _DOUBT = 0.01
-"""Of their extent: by which a known position may be off before it is named."""
+"""Error of a known camera position, as a part of the extent of all, from which the position is
+named but kept."""
 _CONTRADICTS, _LEAST_WRONG = 6.0, 0.005
-"""From how many sigmas, and relative error, a known distance contradicts the others."""
+"""A known distance contradicts the others if it is off by more than this many sigmas, and by more
+than this relative error."""
 _WRONG_SHARE = 0.5
-"""A view of which more than this part is rejected does not belong to the others."""
+"""A view with a larger share of rejected observations does not belong to the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,11 +108,15 @@ class AdjustOptions:
     Parameters
     ----------
     loss : 'none', 'huber' or 'cauchy'
+        Robust loss on the length of a residual. Cauchy's lets go of what is matched wrongly.
     distortion : str
         'auto' (Brown's k0, p0, p1, and k1, k2 if they pay), 'none', 'brown' or 'division'.
     tilt : 'auto', 'none' or 'free'
-        Whether the tilt of the micro-lens array is estimated: if it pays, not at all, or always. It
-        has a prior of 0 with a standard deviation of 0.05 degrees.
+        Whether the tilt of the micro-lens array is estimated: if it pays, not at all, or always.
+    tilt_sigma_deg : float
+        Standard deviation of the prior on each of the array's two angles, which is zero on average.
+        The published calibration of a Raytrix R12 has angles of 0.02 degrees. Where no scale is
+        known, a fixed prior on the relative change of B takes its place.
     fixed : mapping of str to float or None
         Intrinsics to hold, at a value or (None) at the start's.
     priors : mapping of str to Prior
@@ -133,9 +143,10 @@ class AdjustOptions:
         Whether to compute their covariances too.
     """
 
-    loss: str = "huber"
-    distortion: str = "auto"
+    loss: str = "cauchy"
+    distortion: str = "brown"
     tilt: str = "auto"
+    tilt_sigma_deg: float = 0.05
     fixed: Mapping[str, float | None] = field(default_factory=dict)
     priors: Mapping[str, Prior] = field(default_factory=dict)
     focus: FocusTerm | None = None
@@ -150,6 +161,12 @@ class AdjustOptions:
     points: bool = False
 
     def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise ConfigError.unknown("loss", self.loss, LOSSES)
+        if not self.tilt_sigma_deg > 0.0:
+            raise InputError(f"tilt_sigma_deg is {self.tilt_sigma_deg}, needs a positive number")
+        if self.max_iterations < 1:
+            raise InputError(f"max_iterations is {self.max_iterations}, needs 1 or more")
         if self.distortion != "auto" and self.distortion not in DISTORTION_MODELS:
             raise ConfigError.unknown(
                 "distortion model", self.distortion, ("auto", *DISTORTION_MODELS)
@@ -454,7 +471,7 @@ def _add_tilt_prior(
         sigma = _TILT_SIGMA_CORNER / (0.5 * float(np.hypot(*image_size)))
     else:
         b = problem.start.array.to_physical(problem.pixel_size_mm).array_to_sensor_mm
-        angles = np.array([_TILT_SIGMA_DEG, 0.0])
+        angles = np.array([options.tilt_sigma_deg, 0.0])
         sigma = abs(ArrayTilt.from_angles(angles, b, problem.pixel_size_mm).x_per_px)
     weak = {name: Prior(0.0, sigma) for name in TILT_PARAMETERS}
     fixed = problem.fixed

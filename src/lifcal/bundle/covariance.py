@@ -18,10 +18,13 @@ from lifcal.errors import EstimationError
 from lifcal.reconstruction import Reconstruction
 
 _PAIRS_AT_ONCE = 1000
+"""Pairs of view and point whose normal matrices are summed at a time. It bounds the memory that
+this takes."""
 _LITTLE_ERROR_PX = 0.001
 """Errors of the grid that move centers by less than this, rms, are left out of the covariance."""
 _MOST_LEVERAGE = 0.98
-"""Of a point on what it alone determines: without it that would be unknown altogether."""
+"""Factor on the leverage of a point when it is left out. At 1, a point that determines a parameter
+alone would leave it unknown, and the matrix singular."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -542,11 +545,14 @@ _HELP = {
     frozenset(("alpha", "g")): "the focus strength is not told from alpha: give it a prior",
     frozenset(("beta", "g")): "the focus strength is not told from beta: give it a prior",
 }
+"""What would tell two parameters apart that are correlated."""
 _WEAK = {"f_L": 0.01, "b_L0": 0.01, "B": 0.02, "F": 0.01}
 """Relative standard deviation from which a parameter is called weak."""
 
 _WEAK_CENTER_PX = 10.0
+"""Standard deviation of the principal point, in pixels, from which it is called weak."""
 _HIGH_CORRELATION = 0.99
+"""Correlation from which two parameters cannot be told apart."""
 
 
 def describe_weakness(

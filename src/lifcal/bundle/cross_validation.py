@@ -29,16 +29,21 @@ if TYPE_CHECKING:
     from lifcal.bundle.adjustment import Adjustment, AdjustOptions
 
 _FEWEST_IMAGES = 2
-"""Micro images of a point in a view: fewer do not tell its virtual depth."""
+"""Micro images of a point that a view must have: fewer do not tell its virtual depth."""
 _FEWEST_VIEWS_OF_POINT = 2
+"""Views that must see a point: one view alone does not check it."""
 _FEWEST_POINTS_OF_VIEW = 10
-"""A pose has six unknowns; three plenoptic points determine it, ten do so robustly."""
+"""Points that a view must see. A pose has six unknowns; three plenoptic points determine it, ten do
+so robustly."""
 _FEWEST_VIEWS, _FEWEST_POINTS = 3, 30
-"""Of a half: with fewer it is not solved, because its own sigmas would be worth little."""
+"""Views and points that a half must have. With fewer it is not solved, because its own sigmas would
+be worth little."""
 _PRIOR_WEIGHT = 4.0
 """How many splits' worth of agreement is assumed beforehand for each parameter. Without it, chance
 alone would make the factor of the worst of ten parameters larger than two."""
 _MAX_ITERATIONS = 30
+"""Iterations of the solve of a half at most. It starts from the solution of the whole, so a few are
+usual."""
 _COST_TOLERANCE = 1e-7
 """A half whose cost falls by a smaller part has moved by less than a hundredth of its sigmas."""
 _RAYS = 15

@@ -12,10 +12,16 @@ from lifcal.errors import EstimationError
 from lifcal.reconstruction import Observations, Reconstruction
 
 _FLAT = 0.01
+"""A scene is flat if it is thinner than this part of its width."""
 _STANDING = 0.01
+"""A camera turned on the spot if no position is farther from their mean than this part of the
+median depth."""
 _ONE_DEPTH = 0.03
+"""All points are at one depth if their depths, without the 2 % at either end, differ by less than
+this part of the median."""
 _HEAVY = 1.5
-"""Root mean square of residuals over their noise: what Huber's loss and a few outliers leave."""
+"""Root mean square of the residuals over their noise from which not all of them are noise. A robust
+loss and a few outliers leave less."""
 _OWN_CAMERA, _OWN_SHARE = 50.0, 0.04
 """By how much a view's squares must fall with intrinsics of its own to be another camera's: in the
 noise' variance (chance: 5), and as part of them (systematic errors of real recordings: 0.02)."""

@@ -16,6 +16,7 @@ from lifcal.geometry import Trajectory, write_tum
 from lifcal.ply import PlyElement, format_header
 
 FILES = ("camera.json", "poses.txt", "points.ply", "summary.json")
+"""Names of the files, in the order in which they are written."""
 
 
 def write_adjustment(

@@ -15,11 +15,13 @@ from lifcal.camera import MicroLensGrid, OverlapDiscs
 from lifcal.errors import ConfigError, InputError
 
 FOCUS_SHAPES = ("linear", "overlap", "devignetted")
+"""Shapes of the focus-vignetting term (docs/bundle.md)."""
 _SHAPE_IDS = {
     "linear": _kernels.FOCUS_LINEAR,
     "overlap": _kernels.FOCUS_OVERLAP,
     "devignetted": _kernels.FOCUS_DEVIGNETTED,
 }
+"""Numbers by which the compiled loops know the shapes."""
 FocusShape = Literal["linear", "overlap", "devignetted"]
 
 

@@ -22,17 +22,19 @@ from lifcal.bundle.scale import compute_spans
 from lifcal.reconstruction import Reconstruction
 
 N_CHUNKS = 64
-"""Into which sums over points are split. A constant, so that results do not depend on threads."""
+"""Number of parts into which sums over points are split. It is a constant, so that results do not
+depend on the number of threads."""
 
 MULTIPLY_FROM = 0.15
-"""Of all pairs of views, the part that share a point, on average, from which one matrix product
-with zeros in it is faster than a loop over those that do."""
+"""Share of the pairs of views that have a point in common from which one matrix product with zeros
+in it is faster than a loop over those pairs."""
 
 LOSSES = {
     "none": _kernels.LOSS_NONE,
     "huber": _kernels.LOSS_HUBER,
     "cauchy": _kernels.LOSS_CAUCHY,
 }
+"""Robust losses by name, and the numbers by which the compiled loops know them."""
 
 
 @dataclass(frozen=True)

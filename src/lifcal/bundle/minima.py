@@ -19,15 +19,19 @@ from lifcal.errors import EstimationError
 from lifcal.reconstruction import Reconstruction
 
 _WEAK = 0.003
-"""Relative sigma of F from which on another minimum is looked for. Better recordings have one: the
-cost is a parabola over many sigmas."""
+"""Relative sigma of F from which another minimum is looked for. In better recordings the cost is a
+parabola over many sigmas, and there is only one."""
 _PUSH_SIGMAS, _LEAST_PUSH, _MOST_PUSH = 4.0, 0.06, 0.3
-"""How far log F is pushed: in sigmas, but within these limits."""
+"""How far log F is pushed to look for another minimum: in sigmas of it, and the least and the
+largest push."""
 _SAME = 1.0
 """Minima nearer to each other than this, in sigmas of F, are one."""
 _HELD_ITERATIONS, _FREE_ITERATIONS = 15, 40
+"""Iterations of the solve with F held at its new place, which only has to come near, and of the one
+that follows with F free."""
 _COMPARABLE = 4.5
-"""Difference of the cost (half a chi squared: 3 sigma) below which neither minimum is excluded."""
+"""Difference of the cost below which neither of two minima is excluded: half of a chi squared of 3
+sigma."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,10 +21,12 @@ from lifcal.errors import ConfigError, InputError
 from lifcal.reconstruction import Observations, Reconstruction
 
 FOCUS_STRENGTH = "g"
+"""Name of the strength of the focus-vignetting term among the parameters."""
 LENGTHS = ("f_L", "b_L0", "B")
 """The physical parameters that the pinhole-array form does not have."""
 
 _ARRAY_LENGTHS = ("F", "alpha", "beta")
+"""Parameters of the pinhole-array form that the physical form does not have."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from lifcal.errors import DataError, InputError
 from lifcal.files import read_bytes
 
 _LEAST_SIGMA = 1e-7
-"""Of a length: less would drown all else in rounding."""
+"""Least relative sigma of a known length. A smaller one would drown all else in rounding."""
 
 
 @dataclass(frozen=True, eq=False)

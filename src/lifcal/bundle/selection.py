@@ -18,9 +18,11 @@ from lifcal.errors import EstimationError, InputError
 from lifcal.reconstruction import Observations, Reconstruction
 
 _REACH_RADII = 3.0
-"""Of a micro image, from its center: farther off an observation is not in it."""
+"""An observation that is farther than this many radii from the center of its micro image is not in
+it."""
 _MOST_STRAYS = 0.05
-"""Share of observations outside their micro images that may be mistakes of a detector."""
+"""Share of observations outside their micro images that may be mistakes of a detector. More of them
+say that centers or image size are wrong."""
 
 
 def grid_from_observations(

@@ -22,10 +22,12 @@ from lifcal.geometry import RigidTransform
 from lifcal.reconstruction import Observations, Reconstruction
 
 _MIN_COMMON = 5
-"""Points that a view must share with those already placed."""
+"""Points that a view must share with those already placed: a rigid motion has six unknowns, and a
+robust fit needs some points more than three."""
 
 _ODD_FACTOR, _ODD_ERROR = 4.0, 0.02
-"""Times the others' disagreement, and part of the depth, beyond which a view is not of them."""
+"""A view does not belong to the others if it disagrees by more than this many times their own
+disagreement, and by more than this part of the depth."""
 
 _RAYLEIGH_MEDIAN = 1.1774
 """Median length of a residual of two normal coordinates, in standard deviations."""

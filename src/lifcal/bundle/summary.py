@@ -14,7 +14,11 @@ from lifcal.diagnostics import Finding
 from lifcal.reconstruction import Observations, Reconstruction
 
 _RADIUS_BINS = 4
+"""Rings of a micro image by which rejected observations are counted: enough to see that outliers
+crowd at the rim."""
 _DEPTH_BINS = 4
+"""Ranges of virtual depth by which residuals are compared. Each holds the same number of
+observations."""
 
 
 @dataclass(frozen=True)

@@ -26,18 +26,21 @@ from lifcal.errors import EstimationError
 from lifcal.reconstruction import Observations, Reconstruction
 
 _NOISE_PX, _FACTOR_U = 1.0, 4.0
-"""Noise of tracked places, raw px, and factor on the sigmas of depth maps, to begin with; see
-`lifcal.sfm.rigidity`."""
+"""Noise of tracked places in raw px, and factor on the sigmas of depth maps, to begin with. Both
+are estimated on the way; see `lifcal.sfm.rigidity`."""
 _NOISE_ROUNDS = 3
+"""Rounds of solving and estimating the noise, after which it has settled well enough for a
+start."""
 _HELD = ("c_x", "c_y", "k1", "k2", "p0", "p1")
 """Intrinsics that tracks over focused images do not determine well enough for a start."""
 _ANY_PIXEL_MM = 1.0
 """The pixel size has no part in a problem whose lengths are F, alpha and beta."""
 _DISTANCES_PX = (0.05, 200.0)
-"""Of the two micro images from the place. Nearer ones would be one; farther ones would lie where
-the lens distorts differently, and the virtual depth is known well enough for a start."""
+"""Least and largest distance of the two micro images of the start from the place of a point. Nearer
+ones would be one; farther ones would lie where the lens distorts differently. The virtual depth is
+known well enough for a start."""
 _FEWEST = 50
-"""Places with a virtual depth."""
+"""Places with a virtual depth that the start needs."""
 
 
 @dataclass(frozen=True, eq=False)

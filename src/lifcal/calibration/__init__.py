@@ -1,11 +1,12 @@
 """The method's core: a workbench whose steps measure points and adjust the camera.
 
 `Workbench` holds views, points and micro images, from disk or from memory; `calibrate_bench` puts
-its steps in order. `find_poses` and `focus_in_memory` make what it begins with.
+its steps in order. `find_poses` and `focus_in_memory` make what it begins with. `CalibrateOptions`
+holds the options of all stages.
 """
 
 from lifcal.calibration.batch import calibrate_bench
-from lifcal.calibration.options import CalibrateOptions
+from lifcal.calibration.options import CalibrateOptions, list_settings
 from lifcal.calibration.priors import camera_priors
 from lifcal.calibration.start import find_poses
 from lifcal.calibration.views import View, focus_in_memory
@@ -19,4 +20,5 @@ __all__ = [
     "camera_priors",
     "find_poses",
     "focus_in_memory",
+    "list_settings",
 ]

@@ -8,9 +8,6 @@ from lifcal.bundle import Adjustment, cross_validate
 from lifcal.calibration.workbench import Workbench
 from lifcal.listener import Listener
 
-_SETTLED_SIGMAS = 0.3
-"""A calibration is finished if no parameter moved by more than this part of its sigma."""
-
 
 def calibrate_bench(bench: Workbench, listener: Listener | None = None) -> Adjustment:
     """Measure and adjust until nothing changes, then cross-validate.
@@ -39,7 +36,7 @@ def calibrate_bench(bench: Workbench, listener: Listener | None = None) -> Adjus
                 bench.accept(before)
             found = bench.adjust(bench.measure())
             step("measuring and adjusting")
-            if before is not None and is_settled(before, found):
+            if before is not None and is_settled(before, found, bench.options.settled_sigmas):
                 break
     assert found is not None
     bench.check(found)
@@ -47,8 +44,8 @@ def calibrate_bench(bench: Workbench, listener: Listener | None = None) -> Adjus
         return cross_validate(found, bench.adjust_options)
 
 
-def is_settled(before: Adjustment, after: Adjustment) -> bool:
-    """Tell whether no intrinsic moved by more than a part of its sigma."""
+def is_settled(before: Adjustment, after: Adjustment, sigmas_moved: float) -> bool:
+    """Tell whether no intrinsic moved by more than this part of its sigma."""
     sigmas = after.covariance.sigmas()
     names = after.problem.names
     if before.problem.names != names:
@@ -56,4 +53,4 @@ def is_settled(before: Adjustment, after: Adjustment) -> bool:
     moved = np.abs(after.state.as_vector() - before.state.as_vector())
     limits = np.array([sigmas.get(name, 0.0) for name in names])
     held = limits <= 0.0
-    return bool((moved <= _SETTLED_SIGMAS * limits)[~held].all())
+    return bool((moved <= sigmas_moved * limits)[~held].all())

@@ -17,13 +17,17 @@ from lifcal.camera import DepthBias
 from lifcal.measure import sample_map
 
 _NODES = 16
+"""Nodes of the broken line at most: the bias changes slowly with the virtual depth."""
 _FEWEST = 50
-"""Points for each node."""
+"""Points that each node needs. Their noise is far larger than the bias, and only their mean shows
+it."""
 _GROSS = 0.03
-"""Relative: beyond it the map shows another surface."""
+"""A depth map that is off by a larger part than this shows another surface, and has no say."""
 _BEND = 3e-4
-"""Relative: by which the bias may change its slope from node to node."""
+"""Standard deviation of the change of slope from node to node, as a relative depth. It keeps the
+line from following the noise of single nodes."""
 _STEPS = 20
+"""Iterations of the reweighted fit, which settles after a few."""
 
 
 def measure_depth_bias(

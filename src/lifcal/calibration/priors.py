@@ -13,7 +13,8 @@ _TANGENTIAL_SIGMA = 0.002
 """Standard deviation of the displacement by a tangential term at the left and right edge of the
 image, as a part of half its width. Assembled lenses have some tenths of a per mille."""
 _LINEAR_FOCUS = (0.1, 0.1)
-"""Strength of the linear focus term and its sigma, where no overlap discs are known."""
+"""Strength of the linear focus term and its standard deviation, where no overlap discs are known.
+The term is then estimated, and the prior keeps it small."""
 
 
 def camera_priors(image_size: tuple[int, int], distortion: str) -> dict[str, Prior]:

@@ -25,8 +25,12 @@ from lifcal.reconstruction import Observations, Reconstruction
 from lifcal.virtual import FocusEngine
 
 _VIEWS, _POINTS = 5, 40
+"""Views and points of the rehearsal: few, so that it takes little time, but enough that the
+adjustment does not refuse them."""
 _DEPTH_MM = (500.0, 1500.0)
+"""Nearest and farthest point of the rehearsal: apart enough to determine alpha and beta."""
 _NOISE_PX = 0.05
+"""Noise of the made-up observations, which the adjustment needs to estimate their sigma."""
 
 
 @contextmanager
@@ -85,8 +89,6 @@ def rehearse(engine: FocusEngine, stop: threading.Event | None = None) -> None:
         0.005,
         grid,
         AdjustOptions(
-            loss="cauchy",
-            distortion="brown",
             focus=None if grid.focal_planes is None else FocusTerm.from_grid(grid, "linear"),
             plane_error=0.01,
             clustered=True,

@@ -18,9 +18,11 @@ from lifcal.reconstruction import Reconstruction
 from lifcal.sfm import SfmEngine, SfmModel, SfmViews
 
 _MEDIAN_DEPTH = 1000.0
-"""Of the scene before its scale is known."""
+"""Median depth of the scene before its scale is known. Any number would do; this one keeps lengths
+near those in millimetres."""
 _FEWEST = 20
-"""Tracked points with a virtual depth."""
+"""Tracked points with a virtual depth that a start needs: the line through them has two unknowns,
+and some of the points are wrong."""
 
 
 @dataclass(frozen=True, eq=False)

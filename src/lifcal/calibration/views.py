@@ -14,10 +14,14 @@ from lifcal.imaging.frames import LUMINANCE, Frame, to_stored
 from lifcal.virtual import FocusEngine
 
 SATURATED = 0.998
-"""Share of the full scale from which a pixel is taken as saturated."""
+"""Share of the full scale from which a pixel is taken as saturated. It is a little below 1, so that
+rounding does not hide one."""
 _FRAMES_FOR_RANGE = 5
+"""Frames in which the range of virtual depths is looked for. They are spread over the recording,
+and other frames of it rarely see nearer or farther things."""
 _MAP_BYTES = 400 << 20
-"""Memory for depth maps: of 36 frames of 2048 x 2048, half size, all are held."""
+"""Memory for depth maps that are kept. It holds all maps of 36 frames of 2048 x 2048 pixels at half
+size."""
 
 
 @dataclass(frozen=True, eq=False)

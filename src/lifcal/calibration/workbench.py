@@ -21,7 +21,7 @@ from lifcal.bundle import (
 )
 from lifcal.calibration.options import CalibrateOptions
 from lifcal.calibration.priors import camera_priors, choose_focus_term
-from lifcal.calibration.start import start_from_views
+from lifcal.calibration.start import ViewStart, start_from_views
 from lifcal.calibration.views import DepthMaps, View
 from lifcal.camera import MicroLensGrid
 from lifcal.diagnostics import Finding
@@ -54,37 +54,26 @@ from lifcal.virtual.optics import LensOptics
 
 T = TypeVar("T")
 
-_WINDOW_SHARE, _LEAST_WINDOW_PX, _MOST_WINDOW_PX = 0.46, 2.5, 4.5
-"""Patch half-width as a fraction of the usable micro-image radius, clipped to these limits. Larger
-patches reach across depth edges; smaller ones lose texture."""
 _RIM_PX = 1.0
 """Points nearer to the rim of the used part of a micro image are not measured there: most of their
 window would be cut off."""
-_SCALES = (0.6, 1.5)
-"""Scale of a patch relative to its reference: beyond these limits the visible detail differs."""
 _STEEPEST = 1.7
 """Prior of the slope of a surface, before it is measured: the tangent of its angle to the reference
 view has mean 0 and this standard deviation, so one surface in three is steeper than 60 degrees."""
 _PLANE_TANGENT = 0.01
-"""The same where the surface is a marker: how far its corners leave its plane open."""
-_PLANE_ERROR = 0.01
-"""Relative error of the focal planes, common to all lens types (docs/virtual-depth.md)."""
-_SCALE_ERROR = 0.001
-"""Relative error of a print or a ruler, which marker sides and picked distances have in common."""
-_MAGNIFICATION_ERROR = 1.5e-4
-"""Error of the magnification of micro images between near and far, as the simulations show it
-(docs/calibrate.md)."""
+"""Standard deviation of the same tangent where the surface is a marker, whose corners determine its
+plane."""
 _LATER_ROUNDS = 3
-"""Rounds of texture and places once both begin near where they end."""
-_FEWEST_VIEWS = 3
-"""Views in which a point must be measured: two leave its place along the ray unchecked."""
+"""Rounds of texture and places in later measurements. They begin near where the first one ended, so
+fewer are enough."""
 _LEAST_MEASURED = 0.5
 """Share of a track's micro images that must be measured: with fewer, its texture is not what most
 of them show."""
 _FEWEST_POINTS = 20
 """Points that a calibration needs: with fewer, a few wrong ones could not be told from the rest."""
 _OPENINGS = (1.0, 30.0)
-"""f-numbers of micro lenses that can be made, or are of use."""
+"""f-numbers that micro lenses can have. Lenses below the first cannot be made, and those above the
+second would be blurred by diffraction."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +131,9 @@ class Workbench:
     """Views, points, micro images and their pixels, and the steps that work on them.
 
     The steps in their usual order: `add_view` for each frame, `start`, `choose_points`, then in
-    turn `measure`, `adjust` and `accept`, until nothing changes. `check` says what is odd.
+    turn `measure`, `adjust` and `accept`, until nothing changes. `check` says what is odd. A step
+    may be repeated: what it found and noticed before is replaced. `choose_points` always begins
+    from what `start` found.
 
     Parameters
     ----------
@@ -155,6 +146,8 @@ class Workbench:
     frame_names : tuple of str
         Names of all frames of the recording, in order; picked points refer to them. Those of the
         views if it is empty.
+    noticed : tuple of Finding
+        What was noticed before the first step, when the grid was found or frames were focused.
     """
 
     grid: MicroLensGrid
@@ -162,13 +155,14 @@ class Workbench:
     image_scale: float
     options: CalibrateOptions
     frame_names: tuple[str, ...] = ()
+    noticed: tuple[Finding, ...] = ()
     views: list[View] = field(default_factory=list)
     """Those that have a pose, once `start` was called."""
-    findings: list[Finding] = field(default_factory=list)
     array_to_sensor_px: float | None = None
     """B, as soon as it is known: not before the first adjustment, and not without a scale."""
+    _findings: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
+    _begin: ViewStart | None = None
     _reconstruction: Reconstruction | None = None
-    _tracked: tuple[IntArray, IntArray] | None = None
     _scale: ScaleKnowledge = field(default_factory=ScaleKnowledge)
     _points: Points | None = None
     _windows: Windows | None = None
@@ -188,6 +182,11 @@ class Workbench:
     def windows(self) -> Windows:
         """The micro images that are measured."""
         return _need(self._windows, "choose_points")
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was noticed before the first step and by each step, the last time it was taken."""
+        return [*self.noticed, *(each for found in self._findings.values() for each in found)]
 
     @property
     def frame_indices(self) -> IntArray:
@@ -244,9 +243,8 @@ class Workbench:
             )
         begin = start_from_views(model, self.views, self.image_scale)
         self.views = [self.views[i] for i in np.flatnonzero(model.registered).tolist()]
-        self._reconstruction = begin.reconstruction
-        self._tracked = (begin.point_indices, begin.view_indices)
-        self.findings += model.findings
+        self._begin, self._reconstruction = begin, begin.reconstruction
+        self._findings["start"] = model.findings
 
     def choose_points(self, listener: Listener | None = None) -> None:
         """Ask for the scale, and choose points and the micro images that show them.
@@ -259,23 +257,25 @@ class Workbench:
             If too few points lie on smooth surfaces with a known virtual depth.
         """
         listener = listener or Listener()
-        state = self.reconstruction
+        begin, options = _need(self._begin, "start"), self.options.measure
+        self._reconstruction = state = begin.reconstruction
+        self.array_to_sensor_px = None
         depth_map = DepthMaps(self.views, self.image_scale)
         self._scale = find_scale(
             self.options.scale.list_sources(), self._describe_views(depth_map), listener
         )
-        self.findings += self._scale.findings
+        self._findings["choose_points"] = self._scale.findings
         extra = self._scale.points
         with listener.status("choosing points"):
-            share = _WINDOW_SHARE * self.optics.radius_px
-            window = float(np.clip(share, _LEAST_WINDOW_PX, _MOST_WINDOW_PX))
+            window = options.choose_window(self.optics.radius_px)
             tracks = choose_tracks(
                 state,
-                *_need(self._tracked, "start"),
+                begin.point_indices,
+                begin.view_indices,
                 depth_map,
                 self.grid.image_size,
                 window,
-                self.options.points,
+                options.points,
                 None if extra is None else extra.points_world,
             )
             if len(tracks) < _FEWEST_POINTS:
@@ -291,12 +291,10 @@ class Workbench:
                 references = np.concatenate([references, extra.references])
             state = replace(state, points_world_mm=points)
             tracks = Tracks(np.arange(len(points)), references)
-        self._measure_options = MeasureOptions(window_px=window)
+        options = replace(options, window_px=window)
         with listener.status("choosing micro images"):
-            pairs = find_views(state, tracks, depth_map, self.grid.image_size, self.options.views)
-            images = _choose_images(
-                state, tracks, pairs, self.grid, self.optics, self._measure_options
-            )
+            pairs = find_views(state, tracks, depth_map, self.grid.image_size, options.views)
+            images = _choose_images(state, tracks, pairs, self.grid, self.optics, options)
         found_px = np.full((len(images), 2), np.nan)
         anchored = np.zeros(len(images), np.bool_)
         planes = np.full((len(tracks), 2), np.nan)
@@ -306,6 +304,7 @@ class Workbench:
             tangents = compute_tangents(state, tracks.points[first:], extra.references)
             planes[first:] = slopes_of_planes(tangents, extra.normals_world)
         self._reconstruction = state
+        self._measure_options = options
         self._points = Points(tracks, planes, np.nan_to_num(planes))
         self._windows = Windows(images, found_px, anchored)
 
@@ -361,11 +360,12 @@ class Workbench:
         self._windows = replace(
             windows, found_px=measured.places_px, anchored=windows.anchored & good
         )
-        good &= _is_consistent(windows.images, good, len(points.tracks))
+        fewest = self.options.measure.fewest_views
+        good &= _is_consistent(windows.images, good, len(points.tracks), fewest)
         self._check_scale(windows.images.tracks[good])
         if not good.any():
             raise EstimationError(
-                f"none of {len(points.tracks)} points could be measured in {_FEWEST_VIEWS} views",
+                f"none of {len(points.tracks)} points could be measured in {fewest} views",
                 stage="measure",
             )
         images = windows.images.select(good)
@@ -445,18 +445,18 @@ class Workbench:
         )
 
     def check(self, found: Adjustment) -> None:
-        """Add a finding if no micro lens can be what the adjustment says."""
+        """Notice if no micro lens can be what the adjustment says."""
         pitch_mm = self.grid.pitch_px * self.options.pixel_size_mm
         opening = found.camera.parameters.array_to_sensor_mm / pitch_mm
+        self._findings["check"] = ()
         if found.problem.scale_source is not None and not _OPENINGS[0] < opening < _OPENINGS[1]:
-            self.findings.append(
-                Finding.of(
-                    "micro-lens-opening",
-                    f"B and the micro lenses do not fit: their f-number would be {opening:.2g}. Is "
-                    f"the pixel size ({self.options.pixel_size_um:g} um) right, and the scale?",
-                    f_number=opening,
-                )
+            noticed = Finding.of(
+                "micro-lens-opening",
+                f"B and the micro lenses do not fit: their f-number would be {opening:.2g}. Is "
+                f"the pixel size ({self.options.pixel_size_um:g} um) right, and the scale?",
+                f_number=opening,
             )
+            self._findings["check"] = (noticed,)
 
     # What the steps need
 
@@ -464,21 +464,18 @@ class Workbench:
     def adjust_options(self) -> AdjustOptions:
         """How the adjustment is done."""
         term, strength = choose_focus_term(self.grid)
-        options = self.options
-        return AdjustOptions(
-            loss=options.loss,
-            distortion=options.distortion,
-            tilt=options.tilt,
-            fixed=dict(self._scale.fixed),
-            priors=camera_priors(self.grid.image_size, options.distortion)
-            if options.priors
-            else {},
+        options, given = self.options, self.options.adjust
+        general = camera_priors(self.grid.image_size, given.distortion) if options.priors else {}
+        return replace(
+            given,
+            fixed={**given.fixed, **self._scale.fixed},
+            priors={**general, **given.priors},
             focus=term,
             focus_strength=strength,
-            plane_error=_PLANE_ERROR,
+            plane_error=options.plane_error,
             clustered=True,
-            scale_error=0.0 if self._scale.points is None else _SCALE_ERROR,
-            magnification_error=_MAGNIFICATION_ERROR,
+            scale_error=0.0 if self._scale.points is None else options.scale.length_error,
+            magnification_error=options.measure.magnification_error,
         )
 
     def _describe_views(self, depth_map: DepthMaps) -> ScaleViews:
@@ -510,8 +507,9 @@ class Workbench:
         if distances is None or distances.are_between(measured_tracks).any():
             return
         raise EstimationError(
-            f"no {distances.source} could be measured in {_FEWEST_VIEWS} views: is what they "
-            "lie on flat, textured, and visible in several frames? Pick other points",
+            f"no {distances.source} could be measured in {self.options.measure.fewest_views} "
+            "views: is what they lie on flat, textured, and visible in several frames? Pick other "
+            "points",
             stage="measure",
         )
 
@@ -545,8 +543,8 @@ def _choose_images(
     inside = ((images.places_px >= 0.0) & (images.places_px <= last)).all(axis=1)
     return images.select(
         (blurs < options.most_blur_px)
-        & (scales > _SCALES[0])
-        & (scales < _SCALES[1])
+        & (scales > options.scale_limits[0])
+        & (scales < options.scale_limits[1])
         & (images.offsets_px < most)
         & inside
     )
@@ -576,11 +574,13 @@ def _anchor(
     return anchored, found
 
 
-def _is_consistent(images: MicroImages, good: BoolArray, n_tracks: int) -> BoolArray:
+def _is_consistent(
+    images: MicroImages, good: BoolArray, n_tracks: int, fewest_views: int
+) -> BoolArray:
     """Tell which images are of tracks that were measured in most of them and in enough views."""
     measured = np.bincount(images.tracks[good], minlength=n_tracks)
     tried = np.bincount(images.tracks, minlength=n_tracks)
     pairs = np.unique(np.stack([images.tracks[good], images.views[good]]), axis=1)
     views = np.bincount(pairs[0], minlength=n_tracks)
-    fit = (views >= _FEWEST_VIEWS) & (measured >= _LEAST_MEASURED * tried)
+    fit = (views >= fewest_views) & (measured >= _LEAST_MEASURED * tried)
     return np.asarray(fit[images.tracks])

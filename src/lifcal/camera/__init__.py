@@ -1,4 +1,10 @@
-"""The camera model: parameters, projection, distortion, the micro-lens grid, the camera file."""
+"""The camera model: parameters, projection, distortion, tilt, micro-lens grid, camera files.
+
+`PlenopticCamera` projects points into micro images and back; `PhysicalParameters` and
+`PinholeArray` are the two forms of its lengths; `MicroLensGrid` holds where the micro images are.
+`read_camera`, `write_camera`, `read_grid` and `write_grid` handle camera.json and grid.json, other
+functions the files of other programs.
+"""
 
 from lifcal.camera.apertures import Apertures, OverlapDiscs, compute_disc_overlap
 from lifcal.camera.authors_xml import CameraModelFile, read_authors_xml, write_authors_xml

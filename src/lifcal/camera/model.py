@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -401,9 +400,10 @@ class PlenopticCamera:
     ) -> tuple[Float32Array, Float32Array, Float32Array]:
         """Return metric depth, its standard deviation and the focused image of a raw image.
 
-        All three without distortion, at half the raw's size. The first call sets up and may
-        compile for a minute; for other sizes, a white image or a video, see
-        `lifcal.metric.DepthEngine`.
+        All three are without distortion, at half the raw's size. The micro images are looked for
+        where this raw shows them, and everything is set up for it alone: the result depends on no
+        other raw. To set up once for many raws, or for other sizes or a white image, use
+        `lifcal.DepthEngine` (`DepthEngine.like(camera, raw)` is what is used here).
 
         Parameters
         ----------
@@ -420,15 +420,8 @@ class PlenopticCamera:
         """
         from lifcal.metric.engine import DepthEngine
 
-        engine = self._depth_engines.get(bayer)
-        if engine is None:
-            engine = self._depth_engines.setdefault(bayer, DepthEngine.like(self, raw, bayer))
-        found = engine.run(raw)
+        found = DepthEngine.like(self, raw, bayer).run(raw)
         return found.depth_mm, found.sigma_mm, found.image
-
-    @cached_property
-    def _depth_engines(self) -> dict[str | None, Any]:
-        return {}
 
     # Virtual image and depth
 

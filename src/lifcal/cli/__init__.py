@@ -1,8 +1,13 @@
-"""The command line: one file a verb. Nothing heavy is imported before a verb runs."""
+"""The command line: one file a verb. Nothing heavy is imported before a verb runs.
+
+`main` is what the `lifcal` command calls.
+"""
 
 from __future__ import annotations
 
 import sys
+
+__all__ = ["main"]
 
 
 def main() -> None:

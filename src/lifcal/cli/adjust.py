@@ -42,10 +42,10 @@ def adjust(
     grid: Annotated[
         Path | None, typer.Option(help="grid.json, for camera.json and the focus term.")
     ] = None,
-    loss: Annotated[str, typer.Option(help="none, huber or cauchy.")] = "huber",
+    loss: Annotated[str, typer.Option(help="Robust loss: none, huber or cauchy.")] = "cauchy",
     distortion: Annotated[
-        str, typer.Option(help="auto (terms that pay), none, brown or division.")
-    ] = "auto",
+        str, typer.Option(help="brown, auto (terms that pay), none or division.")
+    ] = "brown",
     tilt: Annotated[
         str,
         typer.Option(

@@ -83,6 +83,7 @@ def calibrate(
         typer.Option(help="One time a line, for every raw, for poses.txt; the index without."),
     ] = None,
     points: Annotated[int, typer.Option(help="Scene points to measure.")] = 1000,
+    loss: Annotated[str, typer.Option(help="Robust loss: none, huber or cauchy.")] = "cauchy",
     distortion: Annotated[
         str, typer.Option(help="brown, auto (terms that pay), none or division.")
     ] = "brown",
@@ -106,6 +107,15 @@ def calibrate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any other option of a stage, measure.window_px=4 for example; may be repeated. "
+            "docs/calibrate.md lists the names.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
@@ -113,48 +123,45 @@ def calibrate(
     Writes camera.json, poses.txt, points.ply, cameras.ply, observations.csv, focused images,
     summary.json and report.html. Run the same command again to continue an interrupted one.
     """
-    from lifcal.calibration import CalibrateOptions
-    from lifcal.geometry import read_timestamps
-    from lifcal.imaging.frames import open_frames
-    from lifcal.pipeline.calibration import calibrate_frames
+    from lifcal.pipeline import calibrate
     from lifcal.pipeline.executors import open_executor
-    from lifcal.scale import ScaleOptions, read_marker_distances, read_picked_distances
-    from lifcal.sfm import SfmOptions
 
-    if grid is not None and xml is not None:
-        raise InputError("--grid is used as it is, --xml is a start for finding one: give only one")
-    options = CalibrateOptions(
-        pixel_size_um,
-        focal_length_mm,
-        ScaleOptions(
+    listener = RichListener()
+    with open_executor(jobs, scheduler) as executor:
+        found = calibrate(
+            raws,
+            out,
+            pixel_size_um=pixel_size_um,
+            white=white,
+            grid=grid,
+            xml=xml,
+            bayer=bayer,
+            focal_length_mm=focal_length_mm,
             marker_size_mm=marker_size_mm,
-            marker_distances=()
-            if marker_distances is None
-            else read_marker_distances(marker_distances),
+            marker_distances=marker_distances,
             dictionary=dictionary,
-            distances=() if distances is None else read_picked_distances(distances),
+            distances=distances,
             trajectory=trajectory,
             trajectory_sigma_mm=trajectory_sigma_mm,
-            known={} if known is None else _parse_known(known),
-        ),
-        SfmOptions(matching=matching, seed=seed),
-        points=points,
-        distortion=distortion,
-        tilt=tilt,
-        priors=priors,
-        timestamps=None if timestamps is None else tuple(read_timestamps(timestamps)),
-    )
-    frames = open_frames(raws, bayer=bayer)
-    listener = RichListener()
-    sources = {"grid": grid, "white": white, "xml": xml}
-    with open_executor(jobs, scheduler) as executor:
-        found = calibrate_frames(frames, out, options, sources, listener, executor=executor)
+            known=None if known is None else _parse_known(known),
+            timestamps=timestamps,
+            points=points,
+            loss=loss,
+            distortion=distortion,
+            tilt=tilt,
+            priors=priors,
+            matching=matching,
+            seed=seed,
+            settings=_parse_settings(settings or []),
+            listener=listener,
+            executor=executor,
+        )
     if as_json:
         print(json.dumps(found.summary, indent=2))
     else:
         print_calibration(found, listener.told)
     if found.problems:
-        say_error(f"{len(found.problems)} of {len(frames)} frames could not be used")
+        say_error(f"{len(found.problems)} of {found.n_frames} frames could not be used")
         raise SystemExit(EXIT_ERROR)
 
 
@@ -171,6 +178,18 @@ def _parse_known(text: str) -> dict[str, float]:
         if not equals:
             raise InputError(f"--known {text!r}: needs f_L=16.748,B=0.376 (mm)")
     return known
+
+
+def _parse_settings(texts: list[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = (word.strip() for word in text.partition("="))
+        if not equals:
+            raise InputError(f"--set {text!r}: needs NAME=VALUE, measure.window_px=4 for example")
+        if name in settings:
+            raise InputError(f"--set {text!r}: {name} is there twice")
+        settings[name] = value
+    return settings
 
 
 def print_calibration(found: Calibration, told: Collection[str] = ()) -> None:

@@ -12,8 +12,9 @@ from lifcal.cli.evaluate import print_evaluation
 from lifcal.cli.simulate import run_simulation
 
 _MARKER_MM = 40.0
+"""Side of the markers on the simulated desk."""
 _NOMINAL_MM = 16.0
-"""What would be written on the lens."""
+"""Focal length that would be written on the simulated lens."""
 
 
 @verb("the same command goes on from here")
@@ -24,13 +25,9 @@ def demo(
     frames: Annotated[int, typer.Option(help="How many.")] = 16,
 ) -> None:
     """Simulate a small camera moving over a desk, calibrate it, and compare with the truth."""
-    from lifcal.calibration import CalibrateOptions
     from lifcal.evaluate import evaluate_calibration
     from lifcal.imaging.files import write_png
-    from lifcal.imaging.frames import open_frames
-    from lifcal.pipeline.calibration import calibrate_frames
-    from lifcal.scale import ScaleOptions
-    from lifcal.sfm import SfmOptions
+    from lifcal.pipeline import calibrate
     from lifcal.simulate import SimulationOptions
     from lifcal.simulate.overview import draw_overview
 
@@ -42,17 +39,14 @@ def demo(
         first = simulation.render_frame(0)
     write_png(out / "overview.png", draw_overview(simulation, first))
     camera = simulation.optics.camera
-    found = calibrate_frames(
-        open_frames([str(recording / "raw")]),
+    found = calibrate(
+        recording / "raw",
         result,
-        CalibrateOptions(
-            camera.pixel_size_mm * 1000.0,
-            _NOMINAL_MM,
-            scale=ScaleOptions(marker_size_mm=_MARKER_MM),
-            sfm=SfmOptions(min_frames=5),
-        ),
-        {"grid": None, "white": recording / "white.png", "xml": None},
-        RichListener(),
+        pixel_size_um=camera.pixel_size_mm * 1000.0,
+        white=recording / "white.png",
+        focal_length_mm=_NOMINAL_MM,
+        marker_size_mm=_MARKER_MM,
+        listener=RichListener(),
     )
     print_evaluation(evaluate_calibration(result, recording))
     output().print(found.verdict, soft_wrap=True)

@@ -31,10 +31,10 @@ def export(
     if out.is_file():
         raise DataError(f"{out}: is a file, needs a folder")
     from lifcal.camera.authors_xml import describe_lost
-    from lifcal.export import read_calibration, read_seen_points, write_authors, write_colmap
+    from lifcal.export import open_calibration, write_authors, write_colmap
 
-    calibration = read_calibration(folder)
-    seen = read_seen_points(calibration)
+    calibration = open_calibration(folder)
+    seen = calibration.seen
     if to == "colmap":
         camera, paths = write_colmap(out, calibration, seen)
         if camera.largest_error_px > 1e-6:

@@ -10,7 +10,6 @@ import typer
 
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, verb
 from lifcal.cli._executor import Jobs, Scheduler
-from lifcal.errors import InputError
 
 if TYPE_CHECKING:
     from lifcal.pipeline.focusing import FocusRun
@@ -56,28 +55,29 @@ def focus(
     Frames that cannot be used are named, the others are done. Run the same command again to
     continue an interrupted one.
     """
-    from lifcal.files import hold_folder
-    from lifcal.imaging.frames import open_frames
+    from lifcal.pipeline import focus
     from lifcal.pipeline.executors import open_executor
-    from lifcal.pipeline.focusing import focus_frames
-    from lifcal.virtual import DepthOptions
 
-    if grid is not None and xml is not None:
-        raise InputError("--grid is used as it is, --xml is a start for finding one: give only one")
-    if depth_range is not None:
-        depth_range = (min(depth_range), max(depth_range))
-    options = DepthOptions(scale=scale, depth_range=depth_range)
-    frames = open_frames(raws, bayer=bayer)
-    sources = {"grid": grid, "white": white, "xml": xml}
-    with hold_folder(out), open_executor(jobs, scheduler) as executor:
-        run = focus_frames(frames, out, options, sources, RichListener(), executor)
+    with open_executor(jobs, scheduler) as executor:
+        run = focus(
+            raws,
+            out,
+            grid=grid,
+            white=white,
+            xml=xml,
+            bayer=bayer,
+            depth_range=depth_range,
+            scale=scale,
+            listener=RichListener(),
+            executor=executor,
+        )
     if as_json:
         print(json.dumps(run.store.as_dict(), indent=2))
     elif run.done:
         _print_summary(out, run)
     if run.usable.problems:
-        if len(frames) > 1:
-            say_error(f"{len(run.usable.problems)} of {len(frames)} frames could not be done")
+        if len(run.usable) > 1:
+            say_error(f"{len(run.usable.problems)} of {len(run.usable)} frames could not be done")
         raise SystemExit(EXIT_ERROR)
 
 

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lifcal.cli._console import (
-    EXIT_ERROR,
-    RichListener,
-    messages,
-    output,
-    say_error,
-    say_note,
-    verb,
-)
-from lifcal.errors import DataError, EstimationError, InputError
-from lifcal.pipeline.grids import FITTING, SOURCES, fit_average, read_average, read_start
+from lifcal.cli._console import EXIT_ERROR, RichListener, output, verb
 
 if TYPE_CHECKING:
-    from lifcal.arrays import Float32Array
-    from lifcal.camera import MicroLensGrid
     from lifcal.grid.fit import GridFit
-    from lifcal.imaging.frames import Frame, Frames
 
 
 @verb()
@@ -50,107 +36,33 @@ def grid(
 
     Writes grid.json, and a picture of the fit beside it.
     """
-    from lifcal.camera import write_grid
-    from lifcal.grid.picture import draw_grid_fit
-    from lifcal.imaging.files import write_png
-    from lifcal.imaging.frames import open_frames
+    from lifcal.pipeline import find_grid
+    from lifcal.pipeline.grids import name_picture
 
-    if out.suffix.lower() != ".json":
-        raise InputError(f"{out}: the grid is written as .json")
-    if max_frames < 1:
-        raise InputError(f"--max-frames is {max_frames}, needs at least 1")
-    frames = open_frames(images, bayer=bayer)
-    start = read_start(xml, frames.image_size) if xml is not None else None
-    if len(frames) == 1:
-        fit, image, problems = *_fit_one(frames, start), 0
-    else:
-        fit, image, problems = _fit_several(frames, start, max_frames)
-    picture = out.with_name(f"{out.stem}_fit.png")
-    frames.check_not_among(picture)
-    write_grid(out, fit.grid)
-    write_png(picture, draw_grid_fit(fit, image))
+    found = find_grid(
+        images, out, xml=xml, bayer=bayer, max_frames=max_frames, listener=RichListener()
+    )
+    picture = name_picture(out)
     content = {
-        **_figures(fit),
+        **_figures(found.fit),
         "grid": str(out),
         "picture": str(picture),
-        "unreadable_frames": problems,
+        "unreadable_frames": len(found.problems),
     }
     if as_json:
         print(json.dumps(content, indent=2))
     else:
-        _print_table(fit)
+        _print_table(found.fit)
         output().print(f"{out}: written, with a picture of the fit in {picture}", soft_wrap=True)
-    for finding in fit.findings:
-        say_note(finding.text)
-    if problems:
+    if found.problems:
         raise SystemExit(EXIT_ERROR)
-
-
-def _fit_one(frames: Frames, start: MicroLensGrid | None) -> tuple[GridFit, Float32Array]:
-    """Fit to one image: as white if all micro images look alike, else as a scene."""
-    import numpy as np
-
-    from lifcal.grid.check import check_grid, measure_grid_shifts
-    from lifcal.grid.fit import (
-        WHITE_STRUCTURE,
-        fit_grid_to_frames,
-        fit_grid_to_white,
-        refine_grid,
-    )
-
-    with messages().status("reading the image"):
-        frame = frames.read(0)
-    with messages().status(FITTING):
-        failure: EstimationError | None = None
-        try:
-            fit = fit_grid_to_white(frame) if start is None else refine_grid(start, frame)
-        except EstimationError as error:
-            failure = error
-        if failure is not None or fit.structure >= WHITE_STRUCTURE:
-            try:
-                fit = (
-                    fit_grid_to_frames([frame])
-                    if start is None
-                    else refine_grid(start, frame, source="scene")
-                )
-            except EstimationError as error:
-                raise DataError(f"{frame.source}: {failure or error}") from None
-        if start is not None:
-            check_grid(frame, fit.grid)
-            # A scene's grid that the brightness does not show may be any grid.
-            if failure is not None and np.isnan(measure_grid_shifts(frame, fit.grid)).all():
-                raise DataError(f"{frame.source}: {failure}")
-        return fit, frame.gray
-
-
-def _fit_several(
-    frames: Frames, start: MicroLensGrid | None, max_frames: int
-) -> tuple[GridFit, Float32Array, int]:
-    """Fit to the average of scene frames; frames that cannot be read are named and left out."""
-    from lifcal.grid.check import check_grid
-
-    listener = RichListener()
-    average, problems = read_average(frames, max_frames, listener)
-    for problem in problems:
-        say_error(str(problem))
-    fit = fit_average(average, start, listener)
-    if start is not None:
-        check_grid(_read_first(frames), fit.grid)
-    return fit, average.mean, len(problems)
-
-
-def _read_first(frames: Frames) -> Frame:
-    """Return the first frame that can be read; there is one."""
-    for index in range(len(frames) - 1):
-        with suppress(DataError):
-            return frames.read(index)
-    return frames.read(len(frames) - 1)
 
 
 def _figures(fit: GridFit) -> dict[str, Any]:
     from math import degrees
 
     from lifcal.grid.fit import LensFlag
+    from lifcal.pipeline.grids import SOURCES
 
     return {
         "source": SOURCES[fit.source],

@@ -1,4 +1,7 @@
-"""A calibration held against the truth: parameters, trajectory, depth."""
+"""A calibration compared with the truth of a simulation: parameters, trajectory, depth.
+
+`evaluate_calibration` compares two folders and returns an `Evaluation`.
+"""
 
 from lifcal.evaluate.depth import DepthComparison
 from lifcal.evaluate.evaluation import Evaluation, evaluate_calibration

@@ -23,7 +23,7 @@ from lifcal.evaluate.trajectory import (
     can_align,
     compare_trajectories,
 )
-from lifcal.export import Calibration, read_calibration, read_seen_points
+from lifcal.export import StoredCalibration, open_calibration
 from lifcal.geometry import RigidTransform, SimilarityTransform, read_tum
 
 _SAME_PITCH = 0.005
@@ -82,7 +82,7 @@ def evaluate_calibration(folder: str | Path, truth: str | Path) -> Evaluation:
     DataError
         If a file is missing or broken, or the two are not of the same camera and frames.
     """
-    calibration = read_calibration(folder)
+    calibration = open_calibration(folder)
     truth = _find_truth(Path(truth))
     physical = read_camera(truth / "camera.json")
     best_fit = truth / "best_fit.json"
@@ -152,7 +152,7 @@ def _find_truth(folder: Path) -> Path:
     )
 
 
-def _check_same_sensor(calibration: Calibration, true: PlenopticCamera, truth: Path) -> None:
+def _check_same_sensor(calibration: StoredCalibration, true: PlenopticCamera, truth: Path) -> None:
     ours = calibration.camera
     size = "{} x {} px".format
     grids = ours.grid.pitch_px, true.grid.pitch_px
@@ -170,7 +170,7 @@ def _check_same_sensor(calibration: Calibration, true: PlenopticCamera, truth: P
         )
 
 
-def _frame_number(calibration: Calibration, row: int) -> int:
+def _frame_number(calibration: StoredCalibration, row: int) -> int:
     """Return which frame of the simulation a view is.
 
     Simulated frames are named by their number, which holds also where only some of them were
@@ -180,7 +180,7 @@ def _frame_number(calibration: Calibration, row: int) -> int:
     return int(name) if name.isascii() and name.isdigit() else int(calibration.views[row])
 
 
-def _match_frames(calibration: Calibration, truth: Path) -> dict[int, RigidTransform]:
+def _match_frames(calibration: StoredCalibration, truth: Path) -> dict[int, RigidTransform]:
     """Return the true `world_from_cam` of the calibration's views that have one, by row."""
     trajectory = read_tum(truth / "poses.txt")
     true = dict(
@@ -202,7 +202,7 @@ def _match_frames(calibration: Calibration, truth: Path) -> dict[int, RigidTrans
 
 
 def _compare_depths(
-    calibration: Calibration,
+    calibration: StoredCalibration,
     truth: Path,
     true_poses: dict[int, RigidTransform],
     alignment: SimilarityTransform,
@@ -219,7 +219,7 @@ def _compare_depths(
         notes.append(f"depths are not compared: {', '.join(absent)} not there")
         return None
     pinhole = read_pinhole(truth / "pinhole.json")
-    seen = read_seen_points(calibration)
+    seen = calibration.seen
     views, points = seen.pairs
     points_true_world = alignment.apply(seen.points_world_mm)
     found = []

@@ -1,16 +1,19 @@
-"""A calibration folder, and the files of other programs that are made of it."""
+"""Calibration folders, and the files of other programs that are made of them.
+
+`open_calibration` reads a folder; `write_colmap` and `write_authors` write what COLMAP and the
+paper authors' own code read.
+"""
 
 from lifcal.export.authors import write_authors
 from lifcal.export.colmap import ColmapCamera, make_colmap_camera, write_colmap
-from lifcal.export.folder import Calibration, SeenPoints, read_calibration, read_seen_points
+from lifcal.export.folder import SeenPoints, StoredCalibration, open_calibration
 
 __all__ = [
-    "Calibration",
     "ColmapCamera",
     "SeenPoints",
+    "StoredCalibration",
     "make_colmap_camera",
-    "read_calibration",
-    "read_seen_points",
+    "open_calibration",
     "write_authors",
     "write_colmap",
 ]

@@ -15,13 +15,13 @@ import numpy as np
 
 from lifcal.camera import MicroLensGrid, write_authors_xml
 from lifcal.errors import DataError, InputError
-from lifcal.export.folder import Calibration, SeenPoints, points_in_cameras
+from lifcal.export.folder import SeenPoints, StoredCalibration, points_in_cameras
 from lifcal.files import write_text
 from lifcal.ply import PlyElement, format_header
 
 
 def write_authors(
-    folder: str | Path, calibration: Calibration, seen: SeenPoints
+    folder: str | Path, calibration: StoredCalibration, seen: SeenPoints
 ) -> dict[str, Path]:
     """Write the four files, each whole or not at all; return where they are.
 
@@ -52,7 +52,7 @@ def write_authors(
     return paths
 
 
-def _list_poses(calibration: Calibration) -> list[str]:
+def _list_poses(calibration: StoredCalibration) -> list[str]:
     lines = []
     for view, pose in zip(calibration.views.tolist(), calibration.world_from_cam, strict=True):
         matrix = np.eye(4)
@@ -69,7 +69,7 @@ def _list_points(seen: SeenPoints) -> list[str]:
     return [*header.splitlines(), *rows]
 
 
-def _list_observations(calibration: Calibration, seen: SeenPoints) -> list[str]:
+def _list_observations(calibration: StoredCalibration, seen: SeenPoints) -> list[str]:
     """Return a row for each observation, frame by frame."""
     camera, observations = calibration.camera, seen.observations
     centers, lenses = observations.centers

@@ -15,7 +15,7 @@ import numpy as np
 from lifcal.arrays import FloatArray
 from lifcal.camera import BrownDistortion, NoDistortion, PlenopticCamera
 from lifcal.errors import DataError
-from lifcal.export.folder import Calibration, SeenPoints
+from lifcal.export.folder import SeenPoints, StoredCalibration
 from lifcal.files import write_text
 
 FOCUSED_SCALE = 0.5
@@ -117,14 +117,15 @@ def _project(parameters: FloatArray, slopes: FloatArray) -> FloatArray:
 
 def write_colmap(
     folder: str | Path,
-    calibration: Calibration,
+    calibration: StoredCalibration,
     seen: SeenPoints,
-    scale: float = FOCUSED_SCALE,
+    scale: float | None = None,
 ) -> tuple[ColmapCamera, dict[str, Path]]:
     """Write the model, each file whole or not at all; return its camera and where the files are.
 
     Images are numbered from 1 in the order of the frames, points from 1 in the order of points.ply.
     The image positions of the points are projections: nothing is measured in the focused images.
+    `scale` is the size of those relative to the raws; the calibration's own if it is not given.
 
     Raises
     ------
@@ -135,6 +136,7 @@ def write_colmap(
     for name in _OTHERS:
         if (folder / name).exists():
             raise DataError(f"{folder / name}: of another COLMAP model. Choose another folder")
+    scale = calibration.image_scale if scale is None else scale
     camera = make_colmap_camera(calibration.camera, scale)
     views, points = seen.pairs
     virtual = calibration.camera.virtual_from_cam(seen.pairs_cam_mm(calibration))[:, :2]

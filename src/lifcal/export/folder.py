@@ -1,8 +1,9 @@
-"""Reading a calibration folder: camera.json, poses.txt, points.ply, observations.csv."""
+"""Reading a calibration folder: camera, poses, points, observations and summary."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,25 @@ from typing import Any
 import numpy as np
 
 from lifcal.arrays import FloatArray, IntArray, read_only
+from lifcal.bundle import FocusTerm, Layout, Problem
 from lifcal.camera import PlenopticCamera, read_camera
-from lifcal.errors import DataError
+from lifcal.errors import ConfigError, DataError
 from lifcal.files import read_bytes, read_json
 from lifcal.geometry import RigidTransform, read_tum
-from lifcal.reconstruction import Observations, read_observations
+from lifcal.reconstruction import Observations, Reconstruction, read_observations
+from lifcal.virtual import DepthOptions
 
 _SAME_TIME_S = 2e-6
-"""poses.txt has six decimals."""
+"""Seconds by which a time of poses.txt may differ from that of its frame: the file has six
+decimals."""
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
-    """A camera and where it was.
+class StoredCalibration:
+    """A calibration as its folder holds it: camera, poses, points, residuals and covariance.
+
+    Camera and poses are read when the folder is opened; points, observations and what follows from
+    them when they are first asked for, so that a folder without them can be opened too.
 
     Parameters
     ----------
@@ -31,9 +38,9 @@ class Calibration:
     views : (n_views,) int64
         Number of each registered frame, ascending.
     names : tuple of str
-        Of each registered frame: its raw's name without the suffix.
+        Name of each registered frame: its raw's name without the suffix.
     world_from_cam : tuple of RigidTransform
-        One for each registered frame.
+        Pose of each registered frame.
     """
 
     folder: Path
@@ -41,6 +48,55 @@ class Calibration:
     views: IntArray
     names: tuple[str, ...]
     world_from_cam: tuple[RigidTransform, ...]
+
+    @property
+    def covariance(self) -> FloatArray | None:
+        """Covariance of `camera.parameter_names`, (n, n); None if camera.json has none.
+
+        `camera.physical_covariance()` has it for f_L, b_L0 and B.
+        """
+        return self.camera.covariance
+
+    @cached_property
+    def points_world_mm(self) -> FloatArray:
+        """Scene points, (n_points, 3); DataError if points.ply is missing or broken."""
+        return read_only(_read_ply(self.folder / "points.ply"))
+
+    @cached_property
+    def seen(self) -> SeenPoints:
+        """Observations of the scene points in the registered frames, with their rows.
+
+        Observations in frames that are not registered, of points that are not listed, and of points
+        behind the camera are left out. DataError if a file is missing or broken, or points.ply has
+        another number of points than ids.
+        """
+        return _read_seen_points(self)
+
+    @property
+    def observations(self) -> Observations:
+        """Where points were measured in micro images; see `seen`."""
+        return self.seen.observations
+
+    @cached_property
+    def residuals_px(self) -> FloatArray:
+        """Where the camera shows each point minus where it was measured, (n_observations, 2), px.
+
+        They are computed anew from camera, poses and points as the files hold them, with the focus
+        term that summary.json describes.
+        """
+        return read_only(_compute_residuals(self))
+
+    @property
+    def image_scale(self) -> float:
+        """Size of the totally focused images relative to the raws; 0.5 if the summary has none."""
+        settings = self.summary.get("provenance", {}).get("settings", {})
+        return float(settings.get("scale", DepthOptions().scale))
+
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """What summary.json holds; empty if there is none."""
+        path = self.folder / "summary.json"
+        return read_json(path) if path.exists() else {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +109,7 @@ class SeenPoints:
         The rows of points.ply.
     observations : Observations
     view_rows, point_rows : (n_observations,) int64
-        Row of `Calibration.views` and of `points_world_mm` for each observation.
+        Row of `StoredCalibration.views` and of `points_world_mm` for each observation.
     """
 
     points_world_mm: FloatArray
@@ -68,19 +124,19 @@ class SeenPoints:
         views, points = np.divmod(np.unique(self.view_rows * n_points + self.point_rows), n_points)
         return read_only(views), read_only(points)
 
-    def pairs_cam_mm(self, calibration: Calibration) -> FloatArray:
+    def pairs_cam_mm(self, calibration: StoredCalibration) -> FloatArray:
         """Return the point of each pair in its camera's coordinates, (n_pairs, 3)."""
         return points_in_cameras(calibration, self.points_world_mm, *self.pairs)
 
 
 def points_in_cameras(
-    calibration: Calibration, points_world_mm: FloatArray, views: IntArray, points: IntArray
+    calibration: StoredCalibration, points_world_mm: FloatArray, views: IntArray, points: IntArray
 ) -> FloatArray:
     """Return points in camera coordinates.
 
     Parameters
     ----------
-    calibration : Calibration
+    calibration : StoredCalibration
     points_world_mm : (n_points, 3) float64
     views, points : (n,) int64
         Rows of both.
@@ -97,13 +153,13 @@ def points_in_cameras(
     return points_cam
 
 
-def read_calibration(folder: str | Path) -> Calibration:
-    """Read camera.json and poses.txt of a calibration folder, and the frames' names.
+def open_calibration(folder: str | Path) -> StoredCalibration:
+    """Open a folder that `lifcal calibrate` or `lifcal adjust` wrote.
 
     Raises
     ------
     DataError
-        If the folder or one of the files is missing or broken.
+        If the folder, camera.json or poses.txt is missing or broken.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -121,25 +177,15 @@ def read_calibration(folder: str | Path) -> Calibration:
         raise DataError(f"{path}: frame {views[:-1][np.diff(views) == 0][0]} appears twice")
     names = tuple(known[view].name if view in known else f"{view:04d}" for view in views.tolist())
     poses = tuple(trajectory.world_from_cam[i] for i in order)
-    return Calibration(folder, camera, read_only(views), names, poses)
+    return StoredCalibration(folder, camera, read_only(views), names, poses)
 
 
-def read_seen_points(calibration: Calibration) -> SeenPoints:
-    """Read points.ply and observations.csv of a calibration's folder.
-
-    Observations in frames that are not registered, of points that are not listed, and of points
-    behind the camera are left out.
-
-    Raises
-    ------
-    DataError
-        If a file is missing or broken, or points.ply has another number of points than ids.
-    """
+def _read_seen_points(calibration: StoredCalibration) -> SeenPoints:
     folder = calibration.folder
-    points = _read_ply(folder / "points.ply")
+    points = calibration.points_world_mm
     observations = read_observations(folder / "observations.csv")
     ids = observations.point_ids
-    listed = _read_summary(folder).get("point_ids")
+    listed = calibration.summary.get("point_ids")
     if listed is not None:
         if not (isinstance(listed, list) and all(type(value) is int for value in listed)):
             raise DataError(f"{folder / 'summary.json'}: point_ids needs a list of whole numbers")
@@ -162,13 +208,46 @@ def read_seen_points(calibration: Calibration) -> SeenPoints:
         )
     # observations are sorted already, so choosing keeps their order
     return SeenPoints(
-        read_only(points), observations.select(keep), read_only(views[keep]), read_only(rows[keep])
+        points, observations.select(keep), read_only(views[keep]), read_only(rows[keep])
     )
 
 
-def _read_summary(folder: Path) -> dict[str, Any]:
-    path = folder / "summary.json"
-    return read_json(path) if path.exists() else {}
+def _compute_residuals(calibration: StoredCalibration) -> FloatArray:
+    camera, seen = calibration.camera, calibration.seen
+    observations = seen.observations
+    poses = [
+        calibration.world_from_cam[row].inverse()
+        for row in np.searchsorted(calibration.views, observations.view_ids).tolist()
+    ]
+    rows = np.zeros(len(observations.point_ids), np.int64)
+    rows[observations.point_indices] = seen.point_rows
+    state = Reconstruction.from_poses(
+        camera.array, camera.distortion, poses, seen.points_world_mm[rows]
+    )
+    if camera.tilt is not None:
+        state = replace(state, tilt=camera.tilt.as_vector())
+    term = _read_focus_term(calibration)
+    if term is not None:
+        state = state.with_focus(term[0].focal_planes, term[1])
+    problem = Problem(
+        observations, camera.pixel_size_mm, state, focus=None if term is None else term[0]
+    )
+    return Layout(problem).compute_residuals(state)
+
+
+def _read_focus_term(calibration: StoredCalibration) -> tuple[FocusTerm, float] | None:
+    """Return the focus term that the camera was adjusted with, and its strength."""
+    content = calibration.summary.get("focus")
+    if content is None:
+        return None
+    try:
+        planes = np.array(content["estimated_focal_planes"], np.float64)
+        term = FocusTerm(planes, content["shape"], calibration.camera.grid.discs)
+        return term, float(content["strength"])
+    except (KeyError, TypeError, ValueError, ConfigError) as error:
+        raise DataError(
+            f"{calibration.folder / 'summary.json'}: focus cannot be used: {error}"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -179,16 +258,18 @@ class _Frame:
 
 def _read_frames(folder: Path) -> dict[int, _Frame]:
     """Return name and timestamp of each frame that summary.json lists, by its index."""
+    path = folder / "summary.json"
+    content = read_json(path) if path.exists() else {}
     try:
         return {
             int(frame["index"]): _Frame(
                 str(frame["name"]), float(frame.get("time", frame["index"]))
             )
-            for frame in _read_summary(folder).get("frames", [])
+            for frame in content.get("frames", [])
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         raise DataError(
-            f"{folder / 'summary.json'}: frames needs a list of {{name, index, registered, time}}"
+            f"{path}: frames needs a list of {{name, index, registered, time}}"
         ) from None
 
 

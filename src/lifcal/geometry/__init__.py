@@ -1,4 +1,8 @@
-"""Rigid and similarity transforms, trajectories."""
+"""Rigid and similarity transforms, and trajectories in the TUM format.
+
+`RigidTransform` and `SimilarityTransform` map points between frames; `Trajectory` holds poses with
+their timestamps; `read_tum`, `write_tum` and `read_timestamps` read and write them.
+"""
 
 from lifcal.geometry.rigid import RigidTransform
 from lifcal.geometry.similarity import SimilarityTransform

@@ -30,27 +30,36 @@ LARGE_FILL_RATIO = 1.15
 user is told. Raws of the same aperture agree within 0.04; an aperture that is wider by a tenth
 changes the ratio by half."""
 _PARTS = 3
+"""Parts of the image along each side in which the grid is compared with a frame."""
 _MIDDLES = np.array([[1.0, x, y] for y in (-1.0, 0.0, 1.0) for x in (-1.0, 0.0, 1.0)])
+"""Middles of the nine parts: one, and x and y in parts from the image's middle. These are the
+columns of the fit of a shift and a stretch."""
 _CORNERS = np.array([[1.0, x, y] for x in (-1.5, 1.5) for y in (-1.5, 1.5)])
-"""Of the parts, and of the image: one, and x and y in parts from the image's middle."""
+"""Corners of the image in the same columns."""
 _CLEAR = 8.0
-"""Of the pattern over what is around it in the spectrum: below, its phase says little."""
+"""Height of the pattern over what is around it in the spectrum below which its phase says
+little."""
 _TILE = 8.0
-"""In pitches: so small that a wrong pitch does not matter in it."""
+"""Side of a tile in pitches. It is so small that a wrong pitch does not matter inside it."""
 _BEND_TILE = 4.0
-"""In pitches: across such a tile a bend of 3 % changes by an eighth of the pitch, and the phase by
-less than a radian."""
+"""Side of a tile in pitches where the grid is bent: across it a bend of 3 % changes by an eighth of
+the pitch, and the phase by less than a radian."""
 _LEAST_MODULATION = 0.2
-"""Of the brightness at the lattice's frequencies, by what is dark between micro images: below, what
-the scene shows decides the phase. With dark gaps it is 0.3 to 0.4, and 0.22 if a gamma of 2.2 makes
-them brighter; real cameras whose micro images touch have 0.04 to 0.18."""
+"""Modulation of the brightness at the lattice's frequencies, by what is dark between micro images,
+below which the scene decides the phase. With dark gaps it is 0.3 to 0.4, and 0.22 if a gamma of 2.2
+makes them brighter; real cameras whose micro images touch have 0.04 to 0.18."""
 _MOST_SHIFT = 0.04
-"""In pitches. A lens that was taken off and put on again moves by less."""
+"""Shift of the grid in pitches beyond which it is another camera's. A lens that was taken off and
+put on again moves by less."""
 _MOST_STRETCH = 0.04
-"""In pitches, at the corners: of a grid of another pitch, or turned."""
+"""Stretch of the grid at the corners, in pitches, beyond which it has another pitch or is
+turned."""
 _FEWEST_PARTS = 6
+"""Parts that must show the pattern for a stretch to be fitted, which has three unknowns along each
+axis; with fewer only a shift is."""
 _LEAST_MOVE, _LEAST_STRETCH = 0.003, 0.01
-"""In pitches, as a whole and at the corners: less costs nothing."""
+"""Shift as a whole and stretch at the corners, in pitches, below which a grid stays: depth does not
+suffer from less."""
 _SURE_SIGMAS = 5.0
 """A shift or stretch below five standard deviations of the fitted centers may be noise."""
 

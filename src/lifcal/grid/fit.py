@@ -31,36 +31,46 @@ from lifcal.grid.overlap_fit import (
 from lifcal.imaging.frames import Frame, Frames
 
 _FIRST_REACH = 10.0
-"""In pitches from the middle of the image: so far a lattice that the spectrum shows to 0.1 % stays
-within a small part of the pitch, and some 300 lenses are there."""
+"""Radius in pitches, from the middle of the image, at which the fit begins. So far a lattice that
+the spectrum shows to 0.1 % stays within a small part of the pitch, and some 300 lenses are
+there."""
 _ORDER_INNER, _ORDER_WHOLE = 3, 5
 """Highest orders of the bend that are tried while the fit grows outward, inside half of the image's
 diagonal and beyond it. A higher order extrapolates worse than it describes."""
 _OUTLIER_SIGMAS = 5.0
+"""A center that is farther from the fit than this many robust standard deviations is an outlier:
+dust, for example."""
 _LEAST_SIGMA_PX = 0.01
-"""Of centers: what is nearer than a few of these is no dust, however little noise there is."""
+"""Least standard deviation of centers for that comparison: a center that is nearer than a few of
+these is no dust, however little noise there is."""
 _EDGE_LEVEL = 0.3
+"""Brightness, as a part of that in the middle, at which a micro image ends."""
 _MOST_ROUNDS = 16
+"""Rounds of matching and fitting at most, while the fit grows outward and until it settles."""
 _SOME_LENSES = 1500
-"""Enough for all rounds but the last."""
+"""Lenses that are matched in all rounds but the last, in which all are: they determine lattice and
+bend well enough on the way."""
 _SETTLED_PX = 0.003
+"""The fit has settled if its centers moved by less than this, a small part of what matters to
+virtual depth."""
 _MOST_SATURATED = 0.002
+"""Share of saturated pixels from which a finding says that an image is overexposed."""
 _WORST_RMS = 0.08
-"""Of the residuals, in pitches: beyond it the lattice is not the image's."""
+"""Root mean square of the residuals in pitches beyond which the lattice is not the image's."""
 _PIXEL_BLUR_PX2 = 1.0 / 12.0
-"""Variance along an axis of the area of a pixel."""
+"""Variance, along an axis, of a uniform distribution over the area of a pixel."""
 _CLEAR_SPREAD = 1.0
 """Variance of the lenses' own deviations over that of their noise. Below it a deviation tells more
 about the noise than about the lens."""
 _LARGE_TREND = {"white": 0.004, "frames": 0.015, "scene": 0.015}
-"""In pitches: 0.1 px at 25 px. A center that is wrong by that much moves a virtual point by up to
-0.4 px, several times what a measured point is off by. What frames of a scene have in common looks
-like a trend of up to 0.005 pitches."""
+"""What is left smoothly, in pitches, from which a finding says so: 0.1 px at 25 px. A center that
+is wrong by that much moves a virtual point by up to 0.4 px, several times what a measured point is
+off by. What frames of a scene have in common looks like a trend of up to 0.005 pitches."""
 _BORDER_SHADING = 0.005
-"""By which shading stretches a grid that is fitted to rough borders, in pitches, rms over the
-image: 0.067 px at a pitch of 12.6 px for `mini-real`, whose micro lenses see 17 degrees."""
+"""Root mean square over the image, in pitches, by which shading stretches a grid that is fitted to
+rough borders: 0.067 px at a pitch of 12.6 px for `mini-real`, whose micro lenses see 17 degrees."""
 _CLEAR_SHADING = 4.0
-"""Standard deviations from which a shading is more than noise."""
+"""Number of standard deviations from which a shading is more than noise."""
 _APERTURE = (0.35, 0.1)
 """Radius of a micro aperture in pitches, and its standard deviation, before looking at the image:
 between masked arrays (0.25) and those filled to the border (0.47)."""

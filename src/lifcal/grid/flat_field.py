@@ -21,7 +21,11 @@ from lifcal.grid.overlap_fit import compute_blurred_overlap
 from lifcal.imaging.frames import Frame
 
 DARKEST = 0.1
+"""Where vignetting is below this part of the full brightness there is taken to be no light:
+dividing by less would make noise large."""
 _STEP_PX = 0.1
+"""Distance between the entries of the tables of brightness over the radius; between them it is
+interpolated."""
 
 
 def vignetting_from_white(

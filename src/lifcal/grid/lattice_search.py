@@ -21,20 +21,34 @@ from lifcal.errors import EstimationError
 from lifcal.grid import _kernels
 
 MIN_PITCH_PX = 5.0
+"""Least pitch of a lattice: smaller micro images have too few pixels for anything that follows."""
 _MIN_LENSES = 6
-"""Across the shorter side: with fewer there is no lattice to speak of."""
+"""Lenses across the shorter side of the image that a lattice needs: with fewer its peaks in the
+spectrum cannot be told from the scene."""
 _LARGEST_CROP = 2048
+"""Side in pixels of the middle part of the image whose spectrum is taken. It holds enough lenses,
+and it bounds the time."""
 _LEAST_HEIGHT = 2.3
-"""Natural logarithm of a peak over what surrounds it: noise reaches 1.7 in four million bins."""
+"""Natural logarithm of a peak over what surrounds it that a peak must have: noise reaches 1.7 in
+four million bins."""
 _N_PEAKS = 28
+"""Strongest peaks of the spectrum that are looked at: the lattice's own and its overtones are among
+them."""
 _LOW_FREQUENCY_SHARE = 0.4
+"""Pairs of peaks with at least this part of the largest strength are candidates, of which the
+lowest frequency is taken. Thin gaps between lenses make overtones as strong as the fundamental."""
 _N_CHUNKS = 16
+"""Number of parts into which sums over lenses are split. It is a constant, so that results do not
+depend on the number of threads."""
 
 _CALM_BOX = 101
 """Side in px of the surroundings that an edge is compared with: a few lenses."""
 _CALM_DARK = 0.25
+"""A pixel that is darker than this part of its surroundings is in a gap between lenses, which is
+calm but no lens."""
 
 NO_PATTERN = "no micro-lens pattern: the spectrum has no lattice of peaks"
+"""How messages begin that say that an image shows no micro lenses."""
 
 
 class _Peaks(NamedTuple):

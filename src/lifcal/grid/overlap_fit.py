@@ -22,24 +22,38 @@ from lifcal.grid import _kernels
 from lifcal.grid.lattice_search import make_cells, measure_brightness
 
 _REACH = 0.75
-"""Of the profiles, in pitches."""
+"""Radius up to which profiles of brightness are measured, in pitches. It reaches into the
+neighbors, whose light is fitted too."""
 _FIT_REACH = 0.62
+"""Radius up to which profiles are fitted, in pitches. Hexagonal cells reach to 0.58; beyond it
+neighbors decide the brightness."""
 _N_COARSE = 6
+"""Rings up to the border by which micro images are compared to find the lens types."""
 _LEAST_DIFFERENCE = 0.01
-"""Between lens types, of the brightness in a ring relative to the center."""
+"""Least difference between lens types: of the brightness in a ring relative to the center."""
 _LEAST_SIGMAS = 8.0
+"""Number of standard deviations by which lens types must differ to be more than chance."""
 _MATCH_FLOOR = 0.003
-"""What the discs leave of the brightness in a ring."""
+"""Error that the discs leave of the brightness in a ring."""
 _MATCH_CLEAR = 50.0
-"""Squared sigmas, and four times what is left: so much worse must another order of types fit."""
+"""Another order of the types must fit worse by this many squared standard deviations, and by four
+times what is left, for the best order to be clear."""
 _FILL_RINGS = ((0.0, 0.25), (0.35, 0.5))
-"""In pitches: the middle of micro images, and near their borders."""
+"""Inner and outer radius, in pitches, of the middle of micro images and of a ring near their
+borders."""
 _N_ANGLES = 48
+"""Directions over which the brightness of a ring is averaged."""
 _GOOD_RMS = 0.01
+"""Root mean square of a fitted profile, relative to its top, below which no other start is
+tried."""
 _WORST_RMS = 0.04
-"""Of a fitted profile, relative to its top."""
+"""Root mean square of a fitted profile, relative to its top, beyond which discs do not describe
+it."""
 _WORST_SIGMA = 0.15
+"""Relative standard deviation of a disc's radius beyond which it is not known, in a white image."""
 _WORST_SIGMA_SCENE = 0.06
+"""Relative standard deviation of a disc's radius beyond which it is not known, in frames of a
+scene. It is stricter, because what a scene shows is not part of that sigma."""
 BAYER_BLUR_PX2 = 0.413 * 0.5 + 0.587 * 0.25
 """Variance along an axis of what bilinear interpolation of a mosaic does to the luminance: red and
 blue come from places half a px^2 apart on average, green from a quarter."""

@@ -12,14 +12,16 @@ from lifcal.grid.fit import GridFit, LensFlag
 from lifcal.imaging.preview import ColorImage, color_bar, colorize, panel, tile
 
 _SIDE = 640
+"""Longer side of each panel of the picture, px."""
 _ACROSS = 9.0
-"""Lenses across the enlarged part."""
+"""Lenses across the enlarged part: single micro images can be seen, and some of their neighbors."""
 _COLORS = {
     LensFlag.USED: (40, 200, 60),
     LensFlag.OUTLIER: (230, 40, 200),
     LensFlag.DEAD: (255, 60, 40),
     LensFlag.RIM: (70, 130, 255),
 }
+"""Colors of the circles by what became of a lens."""
 
 
 def draw_grid_fit(fit: GridFit, image: Float32Array) -> ColorImage:

@@ -12,6 +12,8 @@ from lifcal.grid.lattice_search import NO_PATTERN, compute_calm, find_lattice
 from lifcal.imaging.frames import Frame
 
 _LEAST_RATIO = 6.0
+"""Height of a peak at the lattice's frequencies over its surroundings in the spectrum that shows
+micro lenses."""
 
 
 def check_plenoptic(frame: Frame, grid: MicroLensGrid | None = None) -> None:

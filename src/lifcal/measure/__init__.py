@@ -1,4 +1,8 @@
-"""Where scene points are, in each micro image that sees them, measured on raw pixels."""
+"""Measuring where scene points are in each micro image that sees them, on raw pixels.
+
+`choose_tracks` and `find_views` choose points and views, `predict` says where micro images show
+them, `cut_patches` takes the pixels, and `measure` fits one texture to all micro images of a point.
+"""
 
 from lifcal.measure.measurement import (
     Measured,

@@ -17,12 +17,16 @@ from lifcal.measure.prediction import MicroImages
 from lifcal.virtual.optics import LensOptics
 
 _MARGIN_PX = 2.5
-"""How far a patch reaches beyond the window: places are predicted anew after each adjustment."""
+"""How far a patch reaches beyond the window. Places are predicted anew after each adjustment, and
+the window must then still lie inside the pixels that were cut out."""
+_LEAST_WINDOW_PX = 2.5
+"""A window that is chosen by the micro-image radius is not smaller than this: a circle of 2.5 px
+holds 20 pixels, and with fewer the texture is not determined."""
 _SPACING_PX = 0.75
-"""Of the texture's coefficients: finer than pixels, because many images share it."""
+"""Distance between the coefficients of a texture. It is finer than the pixels, because many micro
+images that see the texture at different fractions of a pixel share it."""
 _PIXEL_VARIANCE_PX2 = 1.0 / 12.0
-_SYSTEMATIC_PX = 0.02
-"""What blur, the surface's bend and the lens model leave (docs/calibrate.md)."""
+"""Variance, along an axis, of a uniform distribution over the area of a pixel."""
 
 
 class MeasureStatus(enum.IntEnum):
@@ -36,34 +40,90 @@ class MeasureStatus(enum.IntEnum):
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """How points are measured.
+    """How scene points are chosen, and measured in micro images.
 
     Parameters
     ----------
+    points : int
+        Number of scene points that are measured. Beyond 1000, what all points have in common is
+        left, and the sigmas hardly fall (docs/calibrate.md).
+    views : int
+        Number of views in which a point is measured at most, evenly over those that see it. It
+        bounds the time that long recordings take.
     window_px : float
-        Radius around the point, in px of a micro image.
+        Half-width of the patch around a point, px of a micro image. A calibration takes less in
+        small micro images: see `window_share`. Larger patches reach across depth edges, smaller
+        ones lose texture.
+    window_share : float
+        Half-width of the patch as a fraction of the usable micro-image radius, where that is less
+        than `window_px`: a patch that fills a small micro image would lose a part of its pixels
+        at the rim for most points.
     most_blur_px : float
-        Micro images whose blur has a larger radius are not used.
+        Micro images that are blurred by a larger radius are not used: they show too little detail
+        to place a point.
+    scale_limits : (float, float)
+        Smallest and largest scale of a patch relative to its reference view. Beyond these limits
+        the visible detail differs, and one texture does not describe both.
     rounds : int
-        Of texture and places in turn.
+        Number of times that texture and places are estimated in turn when a point is measured for
+        the first time.
     most_shift_px : float
-        Farther from the prediction is not the point.
+        A place that is farther than this from the prediction is not accepted: the window shows
+        something else there.
     most_misfit : float
-        Images that differ from the texture by more than this times the track's median variance are
-        of something else.
+        A micro image is not accepted if its variance about the texture is more than this times the
+        median of its track: it shows something else.
+    fewest_views : int
+        Number of views in which a point must be measured. Two leave its place along the ray
+        unchecked.
+    systematic_px : float
+        Standard deviation that is added to that of the pixel noise for what blur, curved surfaces
+        and the lens model leave (docs/calibrate.md). Set it higher for a camera with worse optics.
+    magnification_error : float
+        Relative error of the magnification of micro images between near and far points, as the
+        simulations show it (docs/calibrate.md). It widens the sigmas of a calibration.
     """
 
+    points: int = 1000
+    views: int = 24
     window_px: float = 4.5
+    window_share: float = 0.46
     most_blur_px: float = 1.2
+    scale_limits: tuple[float, float] = (0.6, 1.5)
     rounds: int = 5
     most_shift_px: float = 1.5
     most_misfit: float = 4.0
+    fewest_views: int = 3
+    systematic_px: float = 0.02
+    magnification_error: float = 1.5e-4
 
     def __post_init__(self) -> None:
-        if not self.window_px >= 2.0:
-            raise InputError(f"window_px is {self.window_px}, needs 2 or more")
-        if self.rounds < 1:
-            raise InputError(f"rounds is {self.rounds}, needs 1 or more")
+        for name, least in (
+            ("points", 50),
+            ("views", 2),
+            ("window_px", 2.0),
+            ("rounds", 1),
+            ("fewest_views", 2),
+            ("systematic_px", 0.0),
+            ("magnification_error", 0.0),
+        ):
+            value = getattr(self, name)
+            if not value >= least:
+                raise InputError(f"{name} is {value}, needs {least:g} or more")
+        for name in ("window_share", "most_blur_px", "most_shift_px", "most_misfit"):
+            value = getattr(self, name)
+            if not value > 0.0:
+                raise InputError(f"{name} is {value}, needs a positive number")
+        low, high = self.scale_limits
+        if not 0.0 < low < 1.0 < high:
+            raise InputError(
+                f"scale_limits is {self.scale_limits}, needs a number below 1 and one above"
+            )
+
+    def choose_window(self, radius_px: float) -> float:
+        """Return the half-width of patches in micro images of this usable radius, px."""
+        share = self.window_share * radius_px
+        return float(np.clip(share, _LEAST_WINDOW_PX, self.window_px))
 
     @property
     def patch_side(self) -> int:
@@ -243,7 +303,7 @@ def measure(
         factor = noise / (a * c - b * b)
         covariances = np.stack([c * factor, -b * factor, -b * factor, a * factor], axis=1)
     covariances = covariances.reshape(n, 2, 2)
-    covariances[:, [0, 1], [0, 1]] += _SYSTEMATIC_PX**2
+    covariances[:, [0, 1], [0, 1]] += options.systematic_px**2
     bad = (status == MeasureStatus.MEASURED) & ~(
         np.isfinite(covariances).all(axis=(1, 2)) & (covariances[:, 0, 0] > 0.0)
     )

@@ -17,7 +17,8 @@ from lifcal.measure.prediction import MicroImages
 from lifcal.reconstruction import Reconstruction
 
 _SLOPE_STEP_PX = 1.0
-"""A part of a window: the slope of a shift is taken over twice this."""
+"""The slope of a shift is taken between places this far before and behind a point. It is a part of
+a window, over which the slope is used."""
 
 
 def compute_shading_shifts(

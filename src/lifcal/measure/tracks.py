@@ -12,14 +12,19 @@ from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray, read_on
 from lifcal.reconstruction import Reconstruction
 
 _CELLS = 10
-"""Along each side of the image, for spreading tracks."""
+"""Cells along each side of the image over which tracks are spread, so that textured parts do not
+take all points."""
 _DEPTH_BINS = 5
+"""Ranges of virtual depth over which the tracks of a cell are spread: near and far points determine
+alpha and beta."""
 _LATTICE = 2
-"""Points on each side of a patch's middle at which its surface is looked at."""
+"""Points on each side of a patch's middle at which its surface is compared with a plane."""
 _MOST_BEND = 0.012
-"""Of u, from the plane over a patch: more is an edge or a strong curve."""
+"""A surface may differ from the plane over its patch by this part of u. More is an edge or a strong
+curve, which one plane texture does not describe."""
 _SAME_DEPTH = 0.03
-"""Of u: a view whose map differs by more sees something else there."""
+"""A view whose depth map differs from the predicted u by a larger part than this sees something
+else at that place."""
 
 DepthMap = Callable[[int], tuple[Float32Array, float]]
 """Virtual depth of a view, NaN where unknown, (rows, cols), and its size relative to the raw."""

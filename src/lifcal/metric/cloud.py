@@ -15,8 +15,11 @@ from lifcal.metric import _kernels
 from lifcal.metric.depth import compute_steps
 
 _NORMAL_HALF = 4
+"""Half-width in pixels of the window that a normal is fitted to. Smaller windows are noisier,
+larger ones round off edges."""
 _MOST_CELLS = 1 << 20
-"""Along an axis: three of them make one number of 63 bits."""
+"""Number of cells along an axis in each direction: the indices of three axes then fit into one
+number of 63 bits."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,9 @@ from lifcal.geometry import RigidTransform
 from lifcal.metric import _kernels
 
 _MOST_SIGMAS = 3.0
-"""Up to which two depths are of one surface."""
+"""Difference in standard deviations up to which two depths are of one surface."""
 _FEWEST = 2
-"""Other frames that must agree; half of them if there are fewer than four."""
+"""Other frames that must agree with a depth; half of them if there are fewer than four."""
 _IN_COMMON = 0.6
 """Share of the variance that the errors of frames have in common, and that no number of them
 takes away (docs/depth.md)."""

@@ -17,6 +17,7 @@ from lifcal.virtual import DepthFlag, Workspace
 from lifcal.virtual.workspace import NoWorkspace
 
 PLANES = ("pinhole", "2B")
+"""Planes on which the image can be: at the sensor's distance, or where virtual depth is 2."""
 
 
 class MetricFlag(enum.IntFlag):

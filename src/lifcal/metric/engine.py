@@ -23,9 +23,13 @@ from lifcal.virtual import DepthOptions, FocusEngine, Workspace
 from lifcal.virtual.depth import RANGE_MARGIN, SYSTEMATIC
 
 _GIVEN_MARGIN = 0.02
+"""By this part a given range of depths is made wider in virtual depth, so that its own ends are not
+taken as out of range."""
 _LEAST_U = 1.05
+"""Least size of a virtual depth: at 1 a point is on the micro-lens array, and one lens alone sees
+it."""
 _MOST_U = 16.0
-"""Beyond it more lenses see a point than a kernel takes."""
+"""Largest size of a virtual depth: beyond it more lenses see a point than a compiled loop takes."""
 
 
 @dataclass(frozen=True, eq=False)

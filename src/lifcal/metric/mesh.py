@@ -15,12 +15,15 @@ from lifcal.geometry import RigidTransform
 from lifcal.metric.cloud import PointCloud, check_voxel
 
 _TRUNCATION = 8.0
-"""In voxels: how far from a surface distances are kept."""
+"""Distance from a surface, in voxels, up to which signed distances are kept; Open3D's own
+default."""
 _BLOCK = 16
+"""Voxels along each side of a block; Open3D's own default."""
 _BLOCKS = 10_000
-"""To begin with; Open3D takes more when it needs them."""
+"""Number of blocks to begin with; Open3D takes more when it needs them."""
 _LEAST_WEIGHT = 0.5
-"""One frame is enough."""
+"""Weight that a voxel needs to be part of the mesh. One frame has the weight 1, so one is
+enough."""
 
 
 class MeshFusion:

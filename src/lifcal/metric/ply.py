@@ -17,8 +17,11 @@ _VERTEX = [
     *((name, "u1") for name in ("red", "green", "blue")),
     ("sigma", "<f4"),
 ]
+"""Properties of a point in the file and their types."""
 _NAMES = {"<f4": "float", "u1": "uchar"}
+"""PLY's names of NumPy's types."""
 _FACE = [("count", "u1"), ("corners", "<i4", 3)]
+"""Properties of a triangle in the file: the number of corners, always 3, and the corners."""
 
 
 def write_cloud(

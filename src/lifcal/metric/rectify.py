@@ -12,9 +12,9 @@ from lifcal.imaging.resample import resample
 from lifcal.virtual import LensOptics, Workspace
 
 _BAND = 256
-"""Rows of the map that are computed at a time."""
+"""Rows of the map that are computed at a time. It bounds the memory that this takes."""
 _NOWHERE = -1000.0
-"""A place outside every image."""
+"""Coordinate of a place outside every image, where nothing is interpolated."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,22 +1,34 @@
-"""The order of the rooms: raw frames to focused images, and on to a calibrated camera."""
+"""What the commands do, for programs: folders of raw frames in, files and records out.
+
+`find_grid` finds the micro-lens grid, `focus` makes virtual depth and focused images, `calibrate`
+does both on the way to a calibrated camera. Each is what the command of the same name calls. They
+take paths and keep what is done in a folder, so that the next run continues. To work on arrays in
+memory, use `lifcal.calibration` and `lifcal.metric`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from lifcal.errors import InputError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from lifcal.listener import Listener
     from lifcal.pipeline.calibration import Calibration
+    from lifcal.pipeline.focusing import FocusRun
+    from lifcal.pipeline.grids import FoundGrid
     from lifcal.sfm import SfmEngine
+
+__all__ = ["calibrate", "find_grid", "focus"]
 
 
 def calibrate(
-    raws: str | Path | Sequence[str],
-    folder: str | Path,
+    raws: str | Path | Sequence[str | Path],
+    out: str | Path,
     *,
     pixel_size_um: float,
     white: str | Path | None = None,
@@ -26,89 +38,252 @@ def calibrate(
     focal_length_mm: float | None = None,
     marker_size_mm: float | None = None,
     marker_distances: str | Path | None = None,
+    dictionary: str = "DICT_6X6_250",
     distances: str | Path | None = None,
     trajectory: str | Path | None = None,
+    trajectory_sigma_mm: float = 1.0,
     known: Mapping[str, float] | None = None,
     timestamps: str | Path | None = None,
     points: int = 1000,
+    loss: str = "cauchy",
+    distortion: str = "brown",
+    tilt: str = "auto",
+    priors: bool = True,
+    matching: str = "auto",
     seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
     listener: Listener | None = None,
     sfm_engine: SfmEngine | None = None,
     executor: Executor | None = None,
 ) -> Calibration:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 
-    What `lifcal calibrate` does; docs/calibrate.md explains the options. For more choices, see
-    `lifcal.pipeline.calibration.calibrate_frames`.
+    `lifcal calibrate` calls this function. docs/calibrate.md explains the options.
 
     Parameters
     ----------
-    raws : str, Path or sequence of str
+    raws : str, Path or sequence of them
         Files, folders, globs, videos.
-    folder : str or Path
-        Where the results go; an unfinished run with the same settings is continued.
+    out : str or Path
+        Folder for the results. An unfinished run with the same settings is continued.
     pixel_size_um : float
+        Pixel pitch of the sensor.
     white, grid, xml : str or Path, optional
-        White image, grid.json, the maker's XML.
+        White image, grid.json, and the maker's XML to start from when the grid is found.
     bayer : str, optional
+        'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
     focal_length_mm : float, optional
-        Nominal: a start and a check.
+        Focal length engraved on the lens: a hint, and a check of the result.
     marker_size_mm : float, optional
-    marker_distances, distances, trajectory : str or Path, optional
+        Side of ArUco markers in the scene.
+    marker_distances : str or Path, optional
+        File with known distances between the centers of markers, 'id1 id2 mm sigma' a line.
+    dictionary : str
+        ArUco dictionary of the printed markers.
+    distances : str or Path, optional
+        File with distances between points picked in focused images.
+    trajectory : str or Path, optional
+        File with known poses, TUM format.
+    trajectory_sigma_mm : float
+        Standard deviation of the known positions along each axis.
     known : mapping of str to float, optional
-        f_L and B in mm.
+        f_L and B in mm: recalibration.
     timestamps : str or Path, optional
-        A file with one time a line, for every frame.
+        File with one time a line, for every frame.
     points : int
-        Scene points to measure.
+        Number of scene points to measure.
+    loss : str
+        Robust loss: 'none', 'huber' or 'cauchy'.
+    distortion : str
+        'brown', 'auto' (terms that pay), 'none' or 'division'.
+    tilt : str
+        Tilt of the micro-lens array against the sensor: 'auto' (estimated if it pays), 'none' or
+        'free' (always estimated).
+    priors : bool
+        Whether to use what is known of any camera: the principal point is near the middle of the
+        image, and tangential distortion is small.
+    matching : str
+        Which frames are matched: 'auto', 'sequential', 'exhaustive' or 'retrieval'.
     seed : int
+        Seed of random choices. The same seed gives the same result.
+    settings : mapping of str to value, optional
+        Further options by name, 'measure.window_px' for example, as
+        `CalibrateOptions.with_settings` takes them. They win over the arguments above.
     listener : Listener, optional
-        Is told how it goes.
+        Is told how the run goes; without one it is logged.
     sfm_engine : SfmEngine, optional
-        What finds the first poses, in place of COLMAP.
+        Engine that finds the first poses, in place of COLMAP.
     executor : concurrent.futures.Executor, optional
         Makes depth and focused images of the frames, in place of this process.
 
     Raises
     ------
+    ConfigError
+        If a name, of a setting for instance, is not known.
     DataError
         For files that cannot be used.
     EstimationError
         If the frames do not determine the camera; the message says why and what to do.
     """
+    from lifcal.bundle import AdjustOptions
     from lifcal.calibration import CalibrateOptions
     from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
+    from lifcal.measure import MeasureOptions
     from lifcal.pipeline.calibration import calibrate_frames
     from lifcal.scale import ScaleOptions, read_marker_distances, read_picked_distances
     from lifcal.sfm import SfmOptions
 
-    scale = ScaleOptions(
-        marker_size_mm=marker_size_mm,
-        marker_distances=()
-        if marker_distances is None
-        else read_marker_distances(Path(marker_distances)),
-        distances=() if distances is None else read_picked_distances(Path(distances)),
-        trajectory=None if trajectory is None else Path(trajectory),
-        known=known or {},
-    )
     options = CalibrateOptions(
         pixel_size_um,
         focal_length_mm,
-        scale,
-        SfmOptions(seed=seed),
-        points=points,
+        scale=ScaleOptions(
+            marker_size_mm=marker_size_mm,
+            marker_distances=()
+            if marker_distances is None
+            else read_marker_distances(Path(marker_distances)),
+            dictionary=dictionary,
+            distances=() if distances is None else read_picked_distances(Path(distances)),
+            trajectory=None if trajectory is None else Path(trajectory),
+            trajectory_sigma_mm=trajectory_sigma_mm,
+            known=known or {},
+        ),
+        sfm=SfmOptions(matching=matching, seed=seed),
+        measure=MeasureOptions(points=points),
+        adjust=AdjustOptions(loss=loss, distortion=distortion, tilt=tilt),
+        priors=priors,
         timestamps=None if timestamps is None else tuple(read_timestamps(Path(timestamps))),
-    )
+    ).with_settings(settings or {})
+    sources = _list_sources(grid, white, xml)
+    frames = open_frames(_list_words(raws), bayer=bayer)
+    return calibrate_frames(frames, Path(out), options, sources, listener, sfm_engine, executor)
+
+
+def focus(
+    raws: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    grid: str | Path | None = None,
+    white: str | Path | None = None,
+    xml: str | Path | None = None,
+    bayer: str | None = None,
+    depth_range: tuple[float, float] | None = None,
+    scale: float = 0.5,
+    listener: Listener | None = None,
+    executor: Executor | None = None,
+) -> FocusRun:
+    """Make a virtual depth map and a totally focused image of each raw.
+
+    `lifcal focus` calls this function. docs/virtual-depth.md explains the method.
+
+    Parameters
+    ----------
+    raws : str, Path or sequence of them
+        Files, folders, globs, videos.
+    out : str or Path
+        Folder for the results. An unfinished run with the same settings is continued.
+    grid, white, xml : str or Path, optional
+        grid.json, white image, and the maker's XML to start from when the grid is found. Without a
+        grid.json the grid is found in the white image or in the raws.
+    bayer : str, optional
+        'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
+    depth_range : (float, float), optional
+        Virtual depths to search; found in some of the raws without.
+    scale : float
+        Size of the results relative to the raws.
+    listener : Listener, optional
+        Is told how the run goes; without one it is logged.
+    executor : concurrent.futures.Executor, optional
+        Makes the frames, in place of this process.
+
+    Returns
+    -------
+    FocusRun
+        `done` has the names of the frames that are done, `usable.problems` says which frames cannot
+        be used and why, `engine` can focus further frames.
+
+    Raises
+    ------
+    DataError
+        If the folder holds something else, or grid, white image or XML cannot be used.
+    """
+    from lifcal.files import hold_folder
+    from lifcal.imaging.frames import open_frames
+    from lifcal.listener import Listener
+    from lifcal.pipeline.focusing import focus_frames
+    from lifcal.virtual import DepthOptions
+
+    if depth_range is not None:
+        # floats: a run that goes on takes the range from focus.json, where 2 and 2.0 differ
+        depth_range = (float(min(depth_range)), float(max(depth_range)))
+    options = DepthOptions(scale=scale, depth_range=depth_range)
+    sources = _list_sources(grid, white, xml)
+    frames = open_frames(_list_words(raws), bayer=bayer)
+    with hold_folder(Path(out)):
+        return focus_frames(frames, Path(out), options, sources, listener or Listener(), executor)
+
+
+def find_grid(
+    images: str | Path | Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    xml: str | Path | None = None,
+    bayer: str | None = None,
+    max_frames: int = 40,
+    listener: Listener | None = None,
+) -> FoundGrid:
+    """Find the micro-lens grid in a white image or, without one, in raws of a scene.
+
+    `lifcal grid` calls this function. docs/grid.md explains the method.
+
+    Parameters
+    ----------
+    images : str, Path or sequence of them
+        One white image, or raws of a scene: files, folders, globs, videos. One image is taken as
+        white if all its micro images look alike, and as a scene otherwise.
+    out : str or Path, optional
+        grid.json to write, with a picture of the fit beside it; nothing is written without.
+    xml : str or Path, optional
+        The maker's XML, or a grid.json, to start from; its lens types are kept.
+    bayer : str, optional
+        'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
+    max_frames : int
+        Number of scene frames to use at most.
+    listener : Listener, optional
+        Is told how the run goes; without one it is logged.
+
+    Raises
+    ------
+    DataError
+        For files that cannot be used, or that do not show the grid of `xml`.
+    EstimationError
+        If the raws do not show a lattice of micro lenses.
+    """
+    from lifcal.imaging.frames import open_frames
+    from lifcal.listener import Listener
+    from lifcal.pipeline.grids import find_grid_in_frames
+
+    if out is not None and Path(out).suffix.lower() != ".json":
+        raise InputError(f"{out}: the grid is written as .json")
+    if max_frames < 1:
+        raise InputError(f"max_frames is {max_frames}, needs 1 or more")
+    frames = open_frames(_list_words(images), bayer=bayer)
+    start = None if xml is None else Path(xml)
+    found = find_grid_in_frames(frames, start, max_frames, listener or Listener())
+    if out is not None:
+        found.write(Path(out), frames)
+    return found
+
+
+def _list_words(raws: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(raws)] if isinstance(raws, str | Path) else [str(word) for word in raws]
+
+
+def _list_sources(
+    grid: str | Path | None, white: str | Path | None, xml: str | Path | None
+) -> dict[str, Path | None]:
+    """Return what a grid can come from, as paths."""
+    if grid is not None and xml is not None:
+        raise InputError("grid is used as it is, xml is a start for finding one: give only one")
     named = {"grid": grid, "white": white, "xml": xml}
-    sources = {key: None if path is None else Path(path) for key, path in named.items()}
-    words = [str(raws)] if isinstance(raws, (str, Path)) else [str(word) for word in raws]
-    return calibrate_frames(
-        open_frames(words, bayer=bayer),
-        Path(folder),
-        options,
-        sources,
-        listener,
-        sfm_engine,
-        executor,
-    )
+    return {key: None if path is None else Path(path) for key, path in named.items()}

@@ -35,7 +35,6 @@ from lifcal.ply import PlyElement, format_header
 from lifcal.reconstruction import write_observations
 from lifcal.report import FrameEntry, build_statistics, write_report
 from lifcal.sfm import ColmapEngine, SfmEngine
-from lifcal.virtual import DepthOptions
 
 if TYPE_CHECKING:
     from lifcal.imaging.frames import Frames
@@ -67,6 +66,8 @@ class Calibration:
         With residuals, poses and points; None if the folder was finished already.
     problems : tuple of str
         Frames that could not be used.
+    n_frames : int
+        Number of frames that were given.
     """
 
     camera: PlenopticCamera
@@ -74,6 +75,7 @@ class Calibration:
     folder: Path
     adjustment: Adjustment | None = None
     problems: tuple[str, ...] = ()
+    n_frames: int = 0
 
     @property
     def verdict(self) -> str:
@@ -156,7 +158,7 @@ def _calibrate(
     executor: Executor | None,
 ) -> Calibration:
     clock = _Clock()
-    run = focus_frames(frames, folder, DepthOptions(), sources, listener, executor)
+    run = focus_frames(frames, folder, options.depth, sources, listener, executor)
     if isinstance(executor, WorkerProcesses):
         executor.renew()  # the rest has no work for them, and needs their memory
     if run.engine is None or not run.done:
@@ -166,7 +168,7 @@ def _calibrate(
     problems = tuple(str(problem) for _, problem in sorted(run.usable.problems.items()))
     finished = _read_finished(folder, key)
     if finished is not None:
-        return replace(finished, problems=problems)
+        return replace(finished, problems=problems, n_frames=len(frames))
     focal_px = (
         None if options.focal_length_mm is None else options.focal_length_mm / options.pixel_size_mm
     )
@@ -177,8 +179,8 @@ def _calibrate(
             float(run.store.settings["scale"]),
             options,
             tuple(frames.names),
+            (*run.setup.findings, *run.usable.findings),
         )
-        bench.findings += [*run.setup.findings, *run.usable.findings]
         for view in list_views(run, options):
             bench.add_view(view)
         model = track_frames(run, bench.views, sfm, focal_px, listener)
@@ -196,7 +198,7 @@ def _calibrate(
     bias = measure_depth_bias(adjustment, DepthMaps(views, bench.image_scale))
     adjustment = replace(adjustment, camera=replace(adjustment.camera, depth_bias=bias))
     summary = _write_all(folder, run, bench, adjustment, key, clock)
-    return Calibration(adjustment.camera, summary, folder, adjustment, problems)
+    return Calibration(adjustment.camera, summary, folder, adjustment, problems, len(frames))
 
 
 class _Clock:

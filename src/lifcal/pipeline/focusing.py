@@ -211,6 +211,7 @@ def describe_settings(
         "image_size_px": list(frames.image_size),
         "scale": options.scale,
         "range": None if options.depth_range is None else list(options.depth_range),
+        "most_sigma": options.most_sigma,
         "bayer": frames.bayer,
         "full_scale": frames.full_scale,
         **digest_files(sources),

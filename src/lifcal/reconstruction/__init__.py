@@ -1,4 +1,8 @@
-"""What images are explained by (camera, poses, points), and what is measured in them."""
+"""Camera, poses and points in one record, and the observations that they explain.
+
+`Reconstruction` holds what an adjustment estimates, `Observations` where points were measured in
+micro images; `triangulate` finds points from poses and tracks.
+"""
 
 from lifcal.reconstruction.observations import Observations, read_observations, write_observations
 from lifcal.reconstruction.reconstruction import Reconstruction

@@ -1,4 +1,8 @@
-"""The report: statistics of a calibration, and one HTML page that shows them."""
+"""The report: statistics of a calibration, a verdict, and one HTML page that shows them.
+
+`build_statistics` makes what summary.json holds, `judge` and its siblings the verdict,
+`write_report` the page.
+"""
 
 from lifcal.report.page import render_report, write_report
 from lifcal.report.statistics import FrameEntry, build_statistics

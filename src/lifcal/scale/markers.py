@@ -26,14 +26,18 @@ from lifcal.scale.rows import check_length, read_rows
 from lifcal.scale.source import ScaleKnowledge, ScalePoints, ScaleViews
 
 _FEWEST_VIEWS = 2
+"""Views that must agree about the corners of a marker: one view alone could be a wrong
+detection."""
 _MOST_MISS_PX = 3.0
-"""Of a corner in a virtual image, raw px: farther off is a wrong detection ..."""
+"""A corner that is farther than this from its place in a virtual image, in raw px, is a wrong
+detection, unless most corners are farther off because poses are rough."""
 _MOST_EVER_PX = 12.0
-"""... even where poses are so rough that most are farther off."""
+"""A corner that is farther off than this is a wrong detection, however rough the poses are."""
 _SIDE_SIGMA = 0.002
-"""Of a marker's side, relative: how well people print and measure."""
+"""Relative standard deviation of a marker's side where none is given: how well people print and
+measure."""
 _GUESS_FRAMES = 5
-"""In which other dictionaries are tried."""
+"""Frames in which other dictionaries are tried if no marker of the given one is found."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from lifcal.listener import Listener
 from lifcal.scale.source import ScaleKnowledge, ScaleViews
 
 KNOWN = ("f_L", "B")
+"""Parameters that must be known, both, for a recalibration."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,6 +34,10 @@ class ScaleOptions:
     trajectory : Path or None
         Known poses, TUM format; the timestamp is the frame's, or its index.
     trajectory_sigma_mm : float
+        Standard deviation of the known positions along each axis.
+    length_error : float
+        Relative error that marker sides and picked distances have in common, as those have that
+        come from one print or one ruler. It widens the sigmas of all lengths.
     known : mapping of str to float
         f_L and B in mm, both: recalibration.
     others : tuple of ScaleSource
@@ -47,6 +51,7 @@ class ScaleOptions:
     distances: tuple[PickedDistance, ...] = ()
     trajectory: Path | None = None
     trajectory_sigma_mm: float = 1.0
+    length_error: float = 0.001
     known: Mapping[str, float] = field(default_factory=dict)
     others: tuple[ScaleSource, ...] = ()
 
@@ -56,6 +61,8 @@ class ScaleOptions:
             raise InputError(
                 f"trajectory_sigma_mm is {self.trajectory_sigma_mm}, needs a positive number"
             )
+        if not (math.isfinite(self.length_error) and self.length_error >= 0.0):
+            raise InputError(f"length_error is {self.length_error}, needs 0 or a positive number")
         if self.known and (self.uses_markers or self.distances or self.trajectory is not None):
             raise InputError(
                 "known f_L and B give the scale: leave out markers, distances and the trajectory"

@@ -20,9 +20,11 @@ from lifcal.scale.rows import check_length, read_rows
 from lifcal.scale.source import ScaleKnowledge, ScalePoints, ScaleViews
 
 _PICK_HALF = 7
-"""Of a patch around a picked point, pixels of the focused image."""
+"""Half-width of the patch around a picked point, in pixels of the focused image, that is compared
+between views to find the point's depth."""
 _PICK_SEARCH, _PICK_STEPS = 0.03, 121
-"""Of u, on both sides of the depth map's."""
+"""Virtual depths that are tried for a picked point: this part of u on both sides of the depth
+map's, in so many steps."""
 
 
 @dataclass(frozen=True)

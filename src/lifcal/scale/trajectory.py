@@ -17,7 +17,8 @@ from lifcal.listener import Listener
 from lifcal.scale.source import ScaleKnowledge, ScaleViews
 
 _SAME_TIME = 1e-3
-"""Seconds by which the times of a frame and of its pose may differ."""
+"""Seconds by which the times of a frame and of its pose may differ: what rounding in text files
+makes of one time."""
 
 
 @dataclass(frozen=True)

@@ -39,47 +39,55 @@ from lifcal.sfm.rigidity import (
 )
 
 _DepthReader: TypeAlias = Callable[[int], Float32Array]
-_DepthReaders: TypeAlias = tuple[_DepthReader, _DepthReader | None]
+
 
 MATCHING = ("auto", "sequential", "exhaustive", "retrieval")
+"""Ways to choose which frames are matched."""
 _MOST_EXHAUSTIVE = 16
 """Frames up to which 'auto' matches all pairs: they may be a set, and it costs little."""
 _MOST_IN_PAIRS = 60
 """Frames beyond which 'auto' does not match all pairs, but those that look alike."""
 _MODEL = "SIMPLE_RADIAL"
+"""COLMAP's camera model: one focal length and one radial term, which is all that tracks over
+focused images determine well."""
 _INIT_ANGLES_DEG = (16.0, 6.0, 2.0)
-"""Least angle between the rays of the first two views: COLMAP's own, then for small motion."""
+"""Least angles between the rays of the first two views that are tried in turn: COLMAP's own
+default, then smaller ones for small motion."""
 _ENOUGH = 0.8
-"""Of the images: with fewer, a start from nearer views is tried."""
+"""Share of the images that a model must register. With fewer, a start from nearer views is
+tried."""
 _PLAUSIBLE = 2.0
 """Misfit of virtual depths (`VirtualStart.misfit`) from which a reconstruction is doubted, and one
 from another first pair is tried. Right ones have 0.4; wrong ones, with all images registered, had
 4.8 and more: a wide first pair of a narrow field of view can end in a wrong minimum."""
 _INIT_ANGLE_WITH_DEPTH_DEG = 0.7
-"""With matches that depth has checked, views may be this near to each other."""
+"""Least angle between the rays of the first two views where virtual depth has checked the matches:
+their points are then known by more than parallax."""
 _GROWTH = 1.4
-"""Of a model between two adjustments of all of it. COLMAP's own is 1.1, for large scenes; here it
-gives the same poses after half the time."""
+"""Growth of a model between two adjustments of all of it. COLMAP's own is 1.1, for large scenes;
+here 1.4 gives the same poses after half the time."""
 _RESTING = 0.9
 """Share of the pairs of images from which on the camera rests: a turntable that stands still for
 some frames has fewer, a fixed camera before moving things all of them."""
 _WEAK = 0.15
 """Standard deviation of log F from which on one value of F is not enough to map with."""
 _FARTHEST = 0.7
-"""How far from the most likely log F the others are then, at most: a factor of two."""
+"""Largest distance in log F of other values that are then tried from the most likely one: a factor
+of two."""
 _SAME_FOCAL = 0.1
 """Values of F nearer to each other than this give the same poses (in log F)."""
 _MOST_BACKDROP = 0.15
 """Part of the image that may rest while the scene moves. Set between two real recordings: a
 turntable that fills the frame (0.00 to 0.01) and figures before books and a wall (0.24)."""
 _MANY_STRANGERS = 0.02
-"""Share of matches that do not follow the motion of most from which on it is said."""
+"""Share of matches that do not follow the motion of most from which a finding says so."""
 _GUESS = 1.2
-"""F in sizes of the image that COLMAP begins with where nothing is known."""
+"""F that COLMAP begins with where nothing is known, in sizes of the image."""
 _SIGMA_SHARE = 0.01
 """Sigma of a virtual depth as a share of it where none is given; its size is estimated anyway."""
 _SPACE, _SPACE_AN_IMAGE = 32 << 20, 1 << 20
-"""Bytes that COLMAP's files may take besides images and masks: features and matches."""
+"""Bytes that features and matches may take on the disk, besides images and masks: a fixed part, and
+for each image."""
 
 
 @dataclass(frozen=True)
@@ -145,99 +153,51 @@ class ColmapEngine:
         on_stage: Callable[[str], None] | None = None,
         scratch: Path | None = None,
     ) -> SfmModel:
-        """Find poses and points; see `reconstruct`."""
-        return reconstruct(
-            views.images,
-            views.masks,
-            views.scale,
-            self.options,
-            scratch=scratch,
-            depths=views.read_depth,
-            sigmas=views.read_sigma,
-            focal_px=views.focal_px,
-            judge=judge,
-            on_stage=on_stage,
-        )
+        """Find poses and points from totally focused images of one camera.
 
+        With virtual depths, F comes from the rigidity of the scene between pairs of images
+        (`scan_focal_length`) and is held while mapping, with c in the middle of the image. Without
+        them COLMAP calibrates itself, which some motions (a turntable's) leave undetermined.
 
-def reconstruct(
-    images: Sequence[npt.NDArray[np.uint8]],
-    masks: Sequence[BoolArray] | None,
-    scale: float,
-    options: SfmOptions | None = None,
-    *,
-    scratch: Path | None = None,
-    depths: Callable[[int], Float32Array] | None = None,
-    sigmas: Callable[[int], Float32Array] | None = None,
-    focal_px: float | None = None,
-    judge: Callable[[SfmModel], float] | None = None,
-    on_stage: Callable[[str], None] | None = None,
-) -> SfmModel:
-    """Find poses and points from totally focused images of one camera.
+        Parameters
+        ----------
+        views : SfmViews
+            With `read_depth`, matches that contradict virtual depth are left out, views may be
+            nearer to each other, and F is found. `focal_px` is a start where virtual depths do not
+            tell F.
+        judge : callable, optional
+            Returns how badly virtual depths fit a model (`VirtualStart.misfit`). A model with 2 or
+            more is doubted, and others are made. Of models that are not doubted, the one with most
+            images is returned, and of those the one with the least misfit. Without `judge`, the
+            reprojection error takes its place, and no model is doubted.
+        on_stage : callable, optional
+            Told what begins: 'features', 'matching', 'mapping'.
+        scratch : Path, optional
+            Folder for what COLMAP writes on the way, emptied before and removed afterwards; else
+            one of the system's.
 
-    With virtual depths, F comes from the rigidity of the scene between pairs of images
-    (`scan_focal_length`) and is held while mapping, with c in the middle of the image. Without them
-    COLMAP calibrates itself, which some motions (a turntable's) leave undetermined.
-
-    Parameters
-    ----------
-    images : sequence of (rows, cols) uint8
-    masks : sequence of (rows, cols) bool, or None
-        Where images are valid.
-    scale : float
-        Size of the images relative to the raw.
-    options : SfmOptions, optional
-    scratch : Path, optional
-        Folder for what COLMAP writes on the way, emptied before and removed afterwards; else one
-        of the system's.
-    depths : callable, optional
-        Returns the virtual depth of an image, NaN where unknown, (rows, cols): matches that
-        contradict it are left out, views may be nearer to each other, and F is found.
-    sigmas : callable, optional
-        Returns the standard deviation of that virtual depth.
-    focal_px : float, optional
-        F roughly, in raw pixels: a start where virtual depths do not tell it.
-    judge : callable, optional
-        Returns how badly virtual depths fit a model (`VirtualStart.misfit`). A model with 2 or more
-        is doubted, and others are made. Of models that are not doubted, the one with most images is
-        returned, and of those the one with the least misfit. Without `judge`, the reprojection
-        error takes its place, and no model is doubted.
-    on_stage : callable, optional
-        Told what begins.
-
-    Raises
-    ------
-    EstimationError
-        If too few images can be registered; it says how many matched.
-    """
-    options = options or SfmOptions()
-    if len(images) < options.min_frames:
-        raise EstimationError(
-            f"{len(images)} usable frames are too few (need {options.min_frames}): record the "
-            "scene from more places",
-            stage="sfm",
-            evidence={"frames": len(images)},
-        )
-    if scratch is not None:
-        shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
-    folder = scratch or Path(tempfile.mkdtemp(prefix="lifcal-sfm-"))
-    try:
-        _check_space(folder, images)
-        return _reconstruct(
-            folder,
-            images,
-            masks,
-            scale,
-            options,
-            None if depths is None else (depths, sigmas),
-            focal_px,
-            judge,
-            on_stage or (lambda _: None),
-        )
-    except RuntimeError as error:  # what COLMAP says
-        raise DataError(f"{folder}: COLMAP cannot work there: {error}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        Raises
+        ------
+        EstimationError
+            If too few images can be registered; it says how many matched.
+        """
+        if len(views.images) < self.options.min_frames:
+            raise EstimationError(
+                f"{len(views.images)} usable frames are too few (need {self.options.min_frames}): "
+                "record the scene from more places",
+                stage="sfm",
+                evidence={"frames": len(views.images)},
+            )
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
+        folder = scratch or Path(tempfile.mkdtemp(prefix="lifcal-sfm-"))
+        try:
+            _check_space(folder, views.images)
+            return _reconstruct(folder, views, self.options, judge, on_stage or (lambda _: None))
+        except RuntimeError as error:  # what COLMAP says
+            raise DataError(f"{folder}: COLMAP cannot work there: {error}") from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_space(folder: Path, images: Sequence[npt.NDArray[np.uint8]]) -> None:
@@ -263,15 +223,13 @@ def _import_pycolmap() -> Any:
 
 def _reconstruct(
     folder: Path,
-    images: Sequence[npt.NDArray[np.uint8]],
-    masks: Sequence[BoolArray] | None,
-    scale: float,
+    views: SfmViews,
     options: SfmOptions,
-    depths: _DepthReaders | None,
-    focal_px: float | None,
     judge: Callable[[SfmModel], float] | None,
     on_stage: Callable[[str], None],
 ) -> SfmModel:
+    images, masks, scale, focal_px = views.images, views.masks, views.scale, views.focal_px
+    depths = None if views.read_depth is None else (views.read_depth, views.read_sigma)
     pycolmap = _import_pycolmap()
     pycolmap.logging.minloglevel = int(pycolmap.logging.FATAL)
     pycolmap.set_random_seed(options.seed)

@@ -16,11 +16,13 @@ import numpy as np
 from lifcal.arrays import BoolArray, FloatArray
 
 _ROUNDS = 6
+"""Rounds of the reweighted fit, which settles after a few."""
 _FEWEST = 30
-"""Matches with a known depth, to judge the others by."""
+"""Matches with a known depth that are needed to judge the others by."""
 _LEAST_OFF_PX = 4.0
-"""Nearer to its place than this, a match is right: depth has noise, and lenses distort."""
+"""A match that is nearer to its place than this is right: depth has noise, and lenses distort."""
 _MOST_SIGMAS = 6.0
+"""A match that is farther off than this many robust standard deviations contradicts the depth."""
 
 
 def agree_with_depth(points_px: FloatArray, u: FloatArray, others_px: FloatArray) -> BoolArray:

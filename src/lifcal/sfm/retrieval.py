@@ -16,9 +16,11 @@ from scipy.cluster.vq import kmeans2
 from lifcal.arrays import Float32Array, FloatArray
 
 _CLUSTERS = 64
+"""Clusters of descriptors at most, by which images are compared."""
 _FEATURES = 20_000
-"""That the clusters are found from."""
+"""Features from which the clusters are found; more would not move them."""
 _ROUNDS = 12
+"""Iterations of the clustering, which need not converge: any clusters compare images."""
 
 
 def find_similar_pairs(

@@ -37,11 +37,15 @@ _ALPHA_STARTS = (0.15, 0.8, 4.0)
 _MOST_PAIRS, _MOST_MATCHES = 80, 80
 """Pairs of views and matches of each that minima are refined with."""
 _SCAN_PAIRS, _SCAN_MATCHES = 24, 30
-"""The same for the scan, which only has to find the valleys."""
+"""Pairs of views and matches of each in the scan, which only has to find the valleys."""
 _SCAN_STEPS, _REFINE_STEPS = 6, 40
+"""Steps of a minimisation in the scan, which only has to find the valleys, and in the refinement,
+which ends earlier if it converges."""
 _RELAX_ROUNDS, _FOLLOW_ROUNDS = 12, 4
 """Iterations over the motions for a new camera, and after a step of it."""
 _MOST_TRIES = 5
+"""Steps in a row that may fail before a minimisation ends. Each has ten times the damping of the
+one before, so the last would be tiny."""
 _SETTLED = 2e-5
 """Relative change of the misfit at which a minimisation ends."""
 _NOISE_ROUNDS, _NOISE_SETTLED = 8, 0.05
@@ -64,8 +68,12 @@ _CELLS, _FEWEST_IN_CELL = 12, 10
 _LIMIT, _UNSEEN = 9.0, 900.0
 """Square in sigmas at which the Cauchy loss bends, and that of a match that cannot be seen."""
 _LEAST_CURVATURE = 1e-9
+"""Added to the diagonal of normal matrices, so that a motion without matches leaves them
+regular."""
 _LEAST_DEPTH = 1e-6
+"""Least distance of u from alpha, which is that of infinity: a depth stays finite."""
 _ALIGN_ROUNDS = 6
+"""Rounds of the reweighted alignment of two views, which only begins the minimisation."""
 _DISTINCT = 0.1
 """Two minima nearer to each other than this in log F are one."""
 _STRANGE = 36.0

@@ -1,4 +1,8 @@
-"""Truth for tests, docs and the demo: scenes, optics, rendering."""
+"""A simulator of plenoptic cameras, which gives the truth for tests and the demo.
+
+`Simulation` renders the raws that `SimulationOptions` ask for, `write_sequence` writes them with
+their truth. `CAMERAS`, `SCENES` and `PATHS` list what can be simulated.
+"""
 
 from lifcal.simulate.best_fit import BestFit, fit_model
 from lifcal.simulate.cameras import CAMERAS, CameraDesign, build_camera

@@ -1,4 +1,9 @@
-"""From a raw image and its grid to virtual depth and a totally focused image."""
+"""From a raw image and its grid to virtual depth and a totally focused image.
+
+`FocusEngine` does both for the frames of one camera; `estimate_virtual_depth` and
+`make_focused_image` are its two steps. `DepthOptions` say how, `DepthFlag` why a pixel is unknown.
+`estimate_focal_planes` finds the virtual depths at which the lens types are in focus.
+"""
 
 from lifcal.virtual.depth import (
     DepthFlag,

@@ -1,0 +1,110 @@
+"""What the package offers: names at its top, what each room says, commands and functions alike."""
+
+import importlib
+import inspect
+import logging
+from pathlib import Path
+
+import pytest
+
+import lifcal
+from lifcal.bundle import AdjustOptions
+from lifcal.cli.adjust import adjust as adjust_command
+from lifcal.cli.calibrate import calibrate as calibrate_command
+from lifcal.cli.focus import focus as focus_command
+from lifcal.cli.grid import grid as grid_command
+from lifcal.diagnostics import Finding, Severity
+from lifcal.listener import Listener
+
+ROOMS = sorted(path.parent.name for path in Path(lifcal.__file__).parent.glob("*/__init__.py"))
+
+
+def test_every_name_is_there():
+    for name in lifcal.__all__:
+        assert getattr(lifcal, name) is not None
+    assert set(lifcal._HOME) == set(lifcal.__all__) - {"__version__"}
+    assert dir(lifcal) == sorted(lifcal.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'calibrat'"):
+        _ = lifcal.calibrat
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_says_what_it_offers(room):
+    module = importlib.import_module(f"lifcal.{room}")
+    assert len(module.__doc__.strip().splitlines()) > 1
+    names = list(module.__all__)
+    assert len(names) == len(set(names))
+    for name in names:
+        offered = getattr(module, name)
+        assert not callable(offered) or offered.__doc__, f"{room}.{name} has no docstring"
+
+
+def parameters_of(function):
+    found = inspect.signature(function).parameters
+    return {name: each.default for name, each in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("command", "function", "only_command", "only_function"),
+    [
+        (
+            calibrate_command,
+            lifcal.calibrate,
+            {"as_json", "jobs", "scheduler"},
+            {"listener", "sfm_engine", "executor"},
+        ),
+        (
+            focus_command,
+            lifcal.focus,
+            {"as_json", "jobs", "scheduler"},
+            {"listener", "executor"},
+        ),
+        (grid_command, lifcal.find_grid, {"as_json"}, {"listener"}),
+    ],
+)
+def test_command_and_function_offer_the_same(command, function, only_command, only_function):
+    """The same names with the same defaults, apart from how results are shown."""
+    ours, theirs = parameters_of(command), parameters_of(function)
+    assert set(ours) - set(theirs) == only_command
+    assert set(theirs) - set(ours) == only_function
+    for name in set(ours) & set(theirs) - {"out"}:  # a command always writes
+        assert ours[name] == theirs[name], name
+
+
+def test_one_default_of_loss_distortion_and_tilt():
+    usual = AdjustOptions()
+    for function in (adjust_command, calibrate_command, lifcal.calibrate):
+        defaults = parameters_of(function)
+        for name in ("loss", "distortion", "tilt"):
+            assert defaults[name] == getattr(usual, name), (function, name)
+
+
+def test_nothing_is_shown_unless_logging_is_set_up(capfd):
+    handlers = logging.getLogger("lifcal").handlers
+    assert any(isinstance(handler, logging.NullHandler) for handler in handlers)
+    Listener().finding(Finding.of("no-scale", "no scale was given"))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_program_can_listen(caplog):
+    caplog.set_level(logging.DEBUG, "lifcal")
+    listener = Listener()
+    with listener.status("adjusting"):
+        pass
+    with listener.steps("reading pixels", 2) as step:
+        step("")
+        step("reading more")
+    note = Finding.of("poses-surplus", "more poses than raws", poses=9, frames=5)
+    doubt = Finding.of("grid-misfit", "off the grid", severity=Severity.POOR, misfit_px=2.0)
+    for finding in (note, doubt):
+        listener.finding(finding)
+    seen = [(r.name, r.levelname, r.getMessage()) for r in caplog.records]
+    assert seen == [
+        ("lifcal.stages", "INFO", "adjusting"),
+        ("lifcal.stages", "INFO", "reading pixels (2 steps)"),
+        ("lifcal.stages", "DEBUG", "reading pixels: 1 of 2"),
+        ("lifcal.stages", "DEBUG", "reading more: 2 of 2"),
+        ("lifcal.findings", "INFO", "poses-surplus: more poses than raws"),
+        ("lifcal.findings", "WARNING", "grid-misfit: off the grid"),
+    ]
+    assert caplog.records[-1].finding is doubt
