@@ -8,7 +8,7 @@ import pytest
 from lifcal.simulate import CAMERAS, PATHS, SCENES
 
 REPOSITORY = Path(__file__).parents[2]
-PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
+PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 EXAMPLES = [
     (page.name, number, code)
     for page in PAGES
@@ -41,14 +41,14 @@ def test_links_lead_somewhere(page):
 
 
 def test_everything_that_can_be_simulated_is_described():
-    text = (REPOSITORY / "docs" / "simulate.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs" / "how-to" / "simulate.md").read_text(encoding="utf-8")
     for name in [*CAMERAS, *SCENES, *PATHS]:
         assert f"`{name}`" in text, name
 
 
 def test_every_dependency_has_its_row():
     project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
-    text = (REPOSITORY / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs" / "reference" / "dependencies.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^dependencies = \[(.*?)\]", project, re.DOTALL | re.MULTILINE)
     for name in re.findall(r'"([\w-]+)', block):
         assert f"| {name} |" in text, name

@@ -68,12 +68,12 @@ view has mean 0 and this standard deviation, so one surface in three is steeper 
 _PLANE_TANGENT = 0.01
 """The same where the surface is a marker: how far its corners leave its plane open."""
 _PLANE_ERROR = 0.01
-"""Relative error of the focal planes, common to all lens types (docs/virtual-depth.md)."""
+"""Relative error of the focal planes, common to all lens types (docs/theory/virtual-depth.md)."""
 _SCALE_ERROR = 0.001
 """Relative error of a print or a ruler, which marker sides and picked distances have in common."""
 _MAGNIFICATION_ERROR = 1.5e-4
 """Error of the magnification of micro images between near and far, as the simulations show it
-(docs/calibrate.md)."""
+(docs/theory/calibration.md)."""
 _LATER_ROUNDS = 3
 """Rounds of texture and places once both begin near where they end."""
 _FEWEST_VIEWS = 3

@@ -2,7 +2,7 @@
 
 A sensor pixel at offset `m` from its micro-image center looks through the micro lens at the main
 lens. Of the micro aperture it uses the part from which the main aperture is seen: the overlap of
-two discs. See docs/camera-model.md, "Focus times vignetting".
+two discs. See docs/theory/camera-model.md, "Focus times vignetting".
 """
 
 from __future__ import annotations

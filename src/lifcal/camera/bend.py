@@ -1,7 +1,7 @@
 """The smooth bend of a micro-lens grid: how its centers deviate from a regular lattice.
 
 Lens distortion, a tilted array or a tilted sensor move micro-image centers smoothly away from a
-lattice, by tenths of a pixel to several pixels. See docs/grid.md.
+lattice, by tenths of a pixel to several pixels. See docs/theory/grid.md.
 """
 
 from __future__ import annotations

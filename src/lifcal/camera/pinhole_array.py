@@ -3,7 +3,7 @@
     F = L / s,  alpha = (L / B) (1 - b_L0 / f_L),  beta = (L / B) b_L0,  L = b_L0 + B
 
 turn the paper's model into `x_R = C + (F (x, y) + (c - C) z) / (alpha z + beta)`, exactly; the
-derivation is in docs/camera-model.md.
+derivation is in docs/theory/camera-model.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fitting the micro-lens grid to a white image, to scene frames, or from a maker's grid.
 
-Each micro image is compared with the mean one. Docs: docs/grid.md.
+Each micro image is compared with the mean one. Docs: docs/theory/grid.md.
 """
 
 from __future__ import annotations

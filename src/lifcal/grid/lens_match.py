@@ -1,7 +1,8 @@
 """Where the micro images of an image are: each is compared with the mean one.
 
 What is compared is the outline: the shading across a micro image (cos^4, the fall-off of the main
-lens) is fitted along with the place, so that it does not pull the center. Docs: docs/grid.md.
+lens) is fitted along with the place, so that it does not pull the center. See
+docs/theory/grid.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The brightness at distance `m` from a micro-image center is the area that two discs share at that
 distance: the main aperture's image (the same for all lenses) and the micro aperture's (one for
-each lens type). See docs/grid.md.
+each lens type). See docs/theory/grid.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ corners. `rotation` is as in Raytrix files: 0 for a hexagonal array in rows, pi/
 columns.
 
 On a recording of such a camera, the centers of these files agree with the micro images to about a
-pixel (docs/files.md); fit the grid to the images, with the file as its start.
+pixel (docs/reference/files.md); fit the grid to the images, with the file as its start.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _SPACING_PX = 0.75
 """Of the texture's coefficients: finer than pixels, because many images share it."""
 _PIXEL_VARIANCE_PX2 = 1.0 / 12.0
 _SYSTEMATIC_PX = 0.02
-"""What blur, the surface's bend and the lens model leave (docs/calibrate.md)."""
+"""What blur, the surface's bend and the lens model leave (docs/theory/calibration.md)."""
 
 
 class MeasureStatus(enum.IntEnum):

@@ -35,8 +35,8 @@ def calibrate(
 ) -> Calibration:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 
-    What `lifcal calibrate` does; docs/calibrate.md explains the options. For more choices, see
-    `lifcal.pipeline.calibration.calibrate_frames`.
+    What `lifcal calibrate` does; docs/how-to/calibrate.md explains the options. For more choices,
+    see `lifcal.pipeline.calibration.calibrate_frames`.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ def render_report(summary: Mapping[str, Any]) -> str:
         '<link rel="icon" href="data:,"><title>lifcal calibration report</title>'
         f"<style>{css}</style></head><body><main>{_head(summary)}{body}"
         f"<footer>lifcal {_text(summary.get('lifcal_version', ''))}. Every number and figure is "
-        "explained in docs/reading-the-report.md.</footer></main>"
+        "explained in docs/how-to/reading-the-report.md.</footer></main>"
         f'<script type="application/json" id="rig-data">{data}</script>'
         f"<script>{script}</script></body></html>\n"
     )

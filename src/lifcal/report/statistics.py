@@ -80,7 +80,7 @@ def build_statistics(
 
     That of an adjustment (`lifcal.bundle.files.summary_to_dict`), and what the report shows.
     The size is bounded: points, cameras and frames beyond a limit are thinned evenly, and bins are
-    fixed. NaN becomes null. Every key is explained in docs/reading-the-report.md.
+    fixed. NaN becomes null. Every key is explained in docs/how-to/reading-the-report.md.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ def judge(content: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, 
     """Return the verdict: its level, one line of text, and the codes and texts of its reasons.
 
     The level is `poor` if a finding is poor, else `caution` if one calls for care, else `good`.
-    docs/findings.md says what each code means.
+    docs/reference/findings.md says what each code means.
 
     Parameters
     ----------
