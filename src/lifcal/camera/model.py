@@ -61,10 +61,6 @@ class ProjectionJacobian:
         By the coefficients of the distortion, the moving centers included.
     by_tilt : (n, 2, 2) float64
         By t_x and t_y of the array's tilt.
-    by_physical : (n, 2, 5) float64
-        By f_L, b_L0, B, c_x, c_y.
-    by_pose : (n, 2, 6) float64
-        By the step of `RigidTransform.step` on `cam_from_world`: rotation in rad, shift in mm.
     """
 
     points_raw_px: FloatArray
@@ -77,12 +73,16 @@ class ProjectionJacobian:
 
     @property
     def by_physical(self) -> FloatArray:
-        """Derivative by the paper's parameters."""
+        """Derivative with respect to f_L, b_L0, B, c_x and c_y, (n, 2, 5) float64."""
         return self.by_intrinsics @ self._array_by_physical
 
     @property
     def by_pose(self) -> FloatArray:
-        """Derivative by the step of the pose: by_point @ [-[x]_x | I]."""
+        """Derivative with respect to a step of the pose, (n, 2, 6) float64.
+
+        The step is that of `RigidTransform.step` on `cam_from_world`: rotation in rad, then
+        translation in mm. The derivative is `by_point @ [-[x]_x | I]`.
+        """
         rows = np.empty((len(self.by_point), 2, 6))
         # a @ -[x]_x = (x cross a) for each row a of by_point
         rows[:, :, :3] = np.cross(self._points_cam_mm[:, None, :], self.by_point)
