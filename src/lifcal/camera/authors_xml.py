@@ -39,7 +39,7 @@ from lifcal.errors import DataError, InputError
 from lifcal.files import write_text
 
 FOCUSED_SCALE = 2
-"""Raw pixels in a pixel of the totally focused image."""
+"""Width of a pixel of the totally focused image, in raw pixels."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class CameraModelFile:
     pixel_size_mm : float
         Of the raw.
     image_size : (int, int)
-        Of the raw: twice that of the focused image. A raw with an odd size has one pixel more.
+        Size of the raw image, twice that of the focused image. A raw with an odd size has one pixel
+        more.
     distortion : BrownDistortion
     center_adjustment : bool
         Whether micro-lens centers were told from micro-image centers, as in the paper.

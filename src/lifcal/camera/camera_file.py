@@ -54,16 +54,16 @@ FORMAT_VERSION = "1.2"
 _UNITS = {name: kind.unit or "1" for name, kind in PARAMETERS.items()}
 _ARRAY_ONLY = ("F", "alpha", "beta")
 _AGREEMENT = 1e-6
-"""Relative: how far `pinhole_array` may be from what the intrinsics give."""
+"""Largest relative difference between `pinhole_array` and the values that the intrinsics give."""
 
 _NUMBER_LIST = re.compile(r"\[\n([-+.,\w\s]*)\]")
 """A list without strings, lists or objects in it, as `json.dumps` with an indent writes it."""
 _MAX_TYPES = 3
 _MAX_PX = 1e6
 _MAX_SIGMA = 1e150
-"""Its square is still a number."""
+"""Largest sigma that is accepted; its square is still a finite number."""
 _MAX_TILT = 0.01
-"""Per px: B would double over a hundred pixels, which is no camera."""
+"""Largest tilt that is accepted, per px. With it, B would double over a hundred pixels."""
 
 
 # Writing
@@ -310,7 +310,7 @@ def grid_from_dict(content: Mapping[str, Any], source: str = "grid") -> MicroLen
     ----------
     content : mapping
     source : str
-        What the messages name as the origin.
+        Origin of the content, for error messages.
 
     Raises
     ------

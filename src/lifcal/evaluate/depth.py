@@ -16,7 +16,7 @@ from lifcal.geometry import RigidTransform
 from lifcal.imaging.files import read_image
 
 _REACH_PX = 2.0
-"""How far from a point's place the nearest known depth may be."""
+"""Largest distance from a point to the nearest known depth."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def measure_depth_errors(
     pinhole : PinholeIntrinsics
     true_cam_from_world : RigidTransform
     points_world_mm : (n, 3) float64
-        In the true world.
+        Points in the true world.
 
     Returns
     -------

@@ -27,7 +27,7 @@ from lifcal.export import Calibration, read_calibration, read_seen_points
 from lifcal.geometry import RigidTransform, SimilarityTransform, read_tum
 
 _SAME_PITCH = 0.005
-"""Relative difference between the grids of one camera."""
+"""Largest relative difference between the pitches of two grids of one camera."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Evaluation:
     ----------
     folder, truth : Path
     scale_source : str or None
-        Where the calibration has its metres from. None: only what needs no scale is compared.
+        Source of the calibration's metric scale. None: only parameters that need no scale are
+        compared.
     parameters : tuple of ParameterComparison
     mean_error_square : float or None
         Mean of the squared errors in sigmas: of f_L, b_L0, B, c_x, c_y, or without a scale of F,
@@ -48,7 +49,7 @@ class Evaluation:
     trajectory : TrajectoryComparison or None
     depth : DepthComparison or None
     notes : tuple of str
-        What was not compared, and why.
+        Sentences that say what was not compared, and why.
     """
 
     folder: Path

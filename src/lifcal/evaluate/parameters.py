@@ -21,7 +21,7 @@ TILT_ANGLES = ("tilt_x", "tilt_y")
 _METRIC = ("f_L", "b_L0", "B", "c_x", "c_y", "F", "alpha", "beta")
 _WITHOUT_SCALE = ("F", "c_x", "c_y", "alpha")
 _HELD = 1e-10
-"""A sigma below this part of the value is that of a parameter that was held."""
+"""A parameter whose sigma is below this part of its value was held."""
 _GRID = 129
 
 
@@ -33,12 +33,12 @@ class ParameterComparison:
     ----------
     name, unit : str
     estimated, true : float
-        For the distortion: the largest displacement over the image.
+        Values of the parameter; for the distortion, the largest displacement over the image.
     error : float
         Estimated less true. For the distortion: the largest difference of the displacements.
     percent : float or None
-        Of the true value; None for the principal point and the distortion, which have no natural
-        zero.
+        Error in per cent of the true value; None for the principal point and the distortion, which
+        have no natural zero.
     sigma : float or None
         None where it is not known or the parameter was held.
     error_sigmas : float or None

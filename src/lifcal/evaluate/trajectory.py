@@ -22,13 +22,13 @@ class TrajectoryComparison:
     Parameters
     ----------
     n_frames : int
-        With an estimated and a true pose.
+        Number of frames with an estimated and a true pose.
     alignment : str
         'SE3', or 'Sim3' for a calibration without scale.
     translation_rmse_mm, rotation_rmse_deg : float
         Root mean square of the absolute pose error.
     length_mm : float
-        Of the true path.
+        Length of the true path.
     scale : float
         Factor of the Sim3 alignment, which takes the estimated trajectory to the true one.
     """
@@ -61,7 +61,7 @@ def compare_trajectories(
     Parameters
     ----------
     estimated, true : sequence of RigidTransform
-        Of the same frames; `can_align(true)`.
+        Poses of the same frames, for which `can_align(true)` holds.
     metric : bool
         False: the scale is aligned too.
 
@@ -69,7 +69,7 @@ def compare_trajectories(
     -------
     comparison : TrajectoryComparison
     alignment : SimilarityTransform
-        From the estimated world to the true one.
+        Transform from the estimated world to the true one.
     """
     found, wanted = (
         np.array([pose.translation_mm for pose in poses]) for poses in (estimated, true)

@@ -17,7 +17,7 @@ from lifcal.geometry import RigidTransform, read_tum
 from lifcal.reconstruction import Observations, read_observations
 
 _SAME_TIME_S = 2e-6
-"""poses.txt has six decimals."""
+"""Largest difference between equal times; poses.txt has six decimals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Calibration:
     views : (n_views,) int64
         Number of each registered frame, ascending.
     names : tuple of str
-        Of each registered frame: its raw's name without the suffix.
+        Name of the raw of each registered frame, without the suffix.
     world_from_cam : tuple of RigidTransform
         One for each registered frame.
     """

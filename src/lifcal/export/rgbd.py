@@ -18,9 +18,9 @@ from lifcal.errors import InputError
 from lifcal.files import write_json, write_text
 
 DEPTH_FACTORS = (5000, 2000, 1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)
-"""Units of a metre in 16-bit depth maps; the first is the TUM benchmark's."""
+"""Units per metre that 16-bit depth maps can have; the first is that of the TUM benchmark."""
 SIGMA_FINER = 10
-"""How much finer the units of sigma are: it is a small part of the depth."""
+"""Factor by which the units of sigma are finer, because sigma is a small part of the depth."""
 _FULL = 65535
 
 

@@ -20,37 +20,40 @@ from lifcal.grid.plenoptic import check_plenoptic
 from lifcal.imaging.frames import Frame, Frames
 
 LARGE_MISFIT = 0.01
-"""A misfit of the centers to the raws, in pitches, from which a user is told: 0.2 px at a pitch of
-20 px. Raws of the grid's own camera show 0.03 px; a center that is wrong by 0.2 px moves a virtual
-point by up to 0.8 px."""
+"""A misfit of the centers to the raws, in pitches, from which a finding is made: 0.2 px at a pitch
+of 20 px. Raws of the grid's own camera show 0.03 px; a center that is wrong by 0.2 px moves a
+virtual point by up to 0.8 px."""
 POOR_MISFIT = 0.05
 """A misfit of the centers to the raws, in pitches, from which a calibration is poor."""
 LARGE_FILL_RATIO = 1.15
 """The ratio of brightness near the borders of micro images, raws over white image, from which a
-user is told. Raws of the same aperture agree within 0.04; an aperture that is wider by a tenth
+finding is made. Raws of the same aperture agree within 0.04; an aperture that is wider by a tenth
 changes the ratio by half."""
 _PARTS = 3
 _MIDDLES = np.array([[1.0, x, y] for y in (-1.0, 0.0, 1.0) for x in (-1.0, 0.0, 1.0)])
 _CORNERS = np.array([[1.0, x, y] for x in (-1.5, 1.5) for y in (-1.5, 1.5)])
-"""Of the parts, and of the image: one, and x and y in parts from the image's middle."""
+"""Middles of the nine parts of the image, and corners of the image, as rows (1, x, y). x and y are
+counted in parts from the middle of the image."""
 _CLEAR = 8.0
-"""Of the pattern over what is around it in the spectrum: below, its phase says little."""
+"""Height of the pattern over its surroundings in the spectrum. Below it, the phase is
+unreliable."""
 _TILE = 8.0
-"""In pitches: so small that a wrong pitch does not matter in it."""
+"""Side of a tile in pitches, so small that a wrong pitch does not matter within it."""
 _BEND_TILE = 4.0
-"""In pitches: across such a tile a bend of 3 % changes by an eighth of the pitch, and the phase by
-less than a radian."""
+"""Side of a tile in pitches where centers bend. Across it a bend of 3 % changes by an eighth of the
+pitch, and the phase by less than a radian."""
 _LEAST_MODULATION = 0.2
-"""Of the brightness at the lattice's frequencies, by what is dark between micro images: below, what
-the scene shows decides the phase. With dark gaps it is 0.3 to 0.4, and 0.22 if a gamma of 2.2 makes
-them brighter; real cameras whose micro images touch have 0.04 to 0.18."""
+"""Modulation of the brightness at the lattice's frequencies, caused by dark gaps between micro
+images. Below it, the scene determines the phase. With dark gaps it is 0.3 to 0.4, and 0.22 if a
+gamma of 2.2 makes them brighter; real cameras whose micro images touch have 0.04 to 0.18."""
 _MOST_SHIFT = 0.04
-"""In pitches. A lens that was taken off and put on again moves by less."""
+"""Largest shift of a grid in pitches. A lens that was taken off and put on again moves by less."""
 _MOST_STRETCH = 0.04
-"""In pitches, at the corners: of a grid of another pitch, or turned."""
+"""Largest displacement at the corners in pitches, by a grid of another pitch or rotation."""
 _FEWEST_PARTS = 6
 _LEAST_MOVE, _LEAST_STRETCH = 0.003, 0.01
-"""In pitches, as a whole and at the corners: less costs nothing."""
+"""Smallest shift, and smallest displacement at the corners, that is corrected, in pitches. Smaller
+ones do no harm."""
 _SURE_SIGMAS = 5.0
 """A shift or stretch below five standard deviations of the fitted centers may be noise."""
 
@@ -124,7 +127,7 @@ class GridOffset:
         Rms over the lenses of what this does not take off, less what noise adds: a bend that the
         grid does not have. NaN for a single frame, which does not tell.
     sigma_px : float
-        How well centers are known from the frames, the rms over the lenses.
+        Standard deviation of the centers from the frames, rms over the lenses.
     """
 
     move_px: FloatArray

@@ -30,34 +30,35 @@ from lifcal.grid.overlap_fit import (
 from lifcal.imaging.frames import Frame, Frames
 
 _FIRST_REACH = 10.0
-"""In pitches from the middle of the image: so far a lattice that the spectrum shows to 0.1 % stays
-within a small part of the pitch, and some 300 lenses are there."""
+"""Radius of the first fit about the middle of the image, in pitches. Within it, a lattice that the
+spectrum determines to 0.1 % is off by a small part of the pitch, and there are some 300 lenses."""
 _ORDER_INNER, _ORDER_WHOLE = 3, 5
 """Highest orders of the bend that are tried while the fit grows outward, inside half of the image's
 diagonal and beyond it. A higher order extrapolates worse than it describes."""
 _OUTLIER_SIGMAS = 5.0
 _LEAST_SIGMA_PX = 0.01
-"""Of centers: what is nearer than a few of these is no dust, however little noise there is."""
+"""Smallest noise of centers that is assumed. A center within a few of these is no outlier, however
+little noise there is."""
 _EDGE_LEVEL = 0.3
 _MOST_ROUNDS = 16
 _SOME_LENSES = 1500
-"""Enough for all rounds but the last."""
+"""Number of lenses that is enough for all rounds except the last."""
 _SETTLED_PX = 0.003
 _MOST_SATURATED = 0.002
 _WORST_RMS = 0.08
-"""Of the residuals, in pitches: beyond it the lattice is not the image's."""
+"""Largest rms of the residuals, in pitches. Beyond it, the lattice does not belong to the image."""
 _PIXEL_BLUR_PX2 = 1.0 / 12.0
 """Variance along an axis of the area of a pixel."""
 _CLEAR_SPREAD = 1.0
 """Variance of the lenses' own deviations over that of their noise. Below it a deviation tells more
 about the noise than about the lens."""
 _LARGE_TREND = {"white": 0.004, "frames": 0.015, "scene": 0.015}
-"""In pitches: 0.1 px at 25 px. A center that is wrong by that much moves a virtual point by up to
-0.4 px, several times what a measured point is off by. What frames of a scene have in common looks
-like a trend of up to 0.005 pitches."""
+"""Smooth deviation in pitches from which a finding is made; 0.1 px at a pitch of 25 px. A center
+that is wrong by that much moves a virtual point by up to 0.4 px, several times the error of a
+measured point. Common content of scene frames causes trends of up to 0.005 pitches."""
 _BORDER_SHADING = 0.005
-"""By which shading stretches a grid that is fitted to rough borders, in pitches, rms over the
-image: 0.067 px at a pitch of 12.6 px for `mini-real`, whose micro lenses see 17 degrees."""
+"""Error, caused by shading, of a grid that is fitted to gradients at borders, in pitches, rms over
+the image: 0.067 px at a pitch of 12.6 px for `mini-real`, whose micro lenses see 17 degrees."""
 _CLEAR_SHADING = 4.0
 """Standard deviations from which a shading is more than noise."""
 _APERTURE = (0.35, 0.1)
@@ -77,7 +78,7 @@ class LensFlag(enum.IntFlag):
     DEAD = 4
     """It is dark where its neighbors are not."""
     RIM = 8
-    """Cut by the image's border, or in its dark corners."""
+    """It is cut by the image's border, or lies in the dark corners."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ class GridFit:
     Parameters
     ----------
     grid : MicroLensGrid
-        With radius, lens types and overlap discs where they could be found.
+        The grid with radius, lens types and overlap discs, where they could be found.
     residuals_px : (n_lenses, 2) float64
         Measured center minus lattice and bend for each lens of the grid; NaN where nothing was
         measured. The lens' own deviation is part of it.
@@ -103,9 +104,9 @@ class GridFit:
     trend_px : float
         Rms of what is left smoothly: neither lattice, bend nor the deviations of lenses follow it.
     sigma_px : float
-        How well lattice and bend are known, the rms over the lenses.
+        Standard deviation of lattice and bend, rms over the lenses.
     findings : tuple of Finding
-        What was noticed of the images on the way.
+        Findings about the images.
     """
 
     grid: MicroLensGrid
@@ -157,7 +158,7 @@ class FrameAverage:
     Parameters
     ----------
     mean : (height, width) float32
-        Of the frames, each scaled to the same brightness.
+        Mean of the frames, each scaled to the same brightness.
     calm : (height, width) float32
         Mean of `compute_calm`.
     count : int
@@ -214,7 +215,7 @@ def fit_grid_to_frames(
     Parameters
     ----------
     frames : Frames, sequence of Frame or array, or FrameAverage
-        Of a moving camera. One frame works too, several times worse.
+        Frames of a moving camera. One frame is enough, but several times less accurate.
     max_frames : int
         At most this many are read, evenly spread.
     n_types, discs
@@ -262,7 +263,7 @@ def refine_grid(
     Parameters
     ----------
     grid : MicroLensGrid
-        With a lattice.
+        A grid that has a lattice.
     image : Frame, (height, width) array, or FrameAverage
         A white image, a raw, or `average_frames` of several.
     source : str

@@ -22,10 +22,11 @@ from lifcal.grid import _kernels
 
 MIN_PITCH_PX = 5.0
 _MIN_LENSES = 6
-"""Across the shorter side: with fewer there is no lattice to speak of."""
+"""Smallest number of lenses across the shorter side of the image."""
 _LARGEST_CROP = 2048
 _LEAST_HEIGHT = 2.3
-"""Natural logarithm of a peak over what surrounds it: noise reaches 1.7 in four million bins."""
+"""Smallest height of a peak over its surroundings, natural logarithm. Noise reaches 1.7 in four
+million bins."""
 _N_PEAKS = 28
 _LOW_FREQUENCY_SHARE = 0.4
 _N_CHUNKS = 16

@@ -1,4 +1,4 @@
-"""Where the micro images of an image are: each is compared with the mean one.
+"""Positions of micro images: each is compared with the mean micro image.
 
 What is compared is the outline: the shading across a micro image (cos^4, the fall-off of the main
 lens) is fitted along with the place, so that it does not pull the center. See
@@ -28,14 +28,14 @@ _OWN_WINDOW = 0.6
 """Radius of the window around a micro image, in pitches, without pixels nearer to another one. It
 must hold the gap all around; hexagonal cells reach to 0.58."""
 _WIDE_WINDOW = 0.78
-"""The same while centers are not known well, with what it shows of the neighbors: a micro image
-that is off must still be in it."""
+"""Radius of the window while centers are not known well, in pitches, including parts of the
+neighbors, so that a displaced micro image is still inside."""
 _DARK_RIM = 0.05
 """Lenses darker than this part of the bright ones are in the dark corners of the image."""
 _DEAD_GAIN = 0.25
 """Lenses darker than this part of their neighbors have no place that could be measured."""
 _FEWEST_OF_TYPE = 5
-"""Lenses of a type that have a mean worth comparing with."""
+"""Smallest number of lenses of a type whose mean is used for comparison."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class LensMatch:
     cells : CellIndex
         The lenses of the grid, in its order, and the centers that shifts count from.
     shifts : (n_lenses, 2) float64
-        From these centers to where the micro images are, px; NaN where not measured.
+        Shifts from these centers to the micro images, px; NaN where not measured.
     sigmas : (n_lenses,) float64
         Standard deviation of the shifts along an axis if what is left is noise of single pixels.
     slopes : (n_lenses, 2) float64
@@ -156,9 +156,9 @@ def match_by_type(
     ----------
     image : (height, width) float32
     match : LensMatch
-        Of a grid on this lattice.
+        Match of a grid on this lattice.
     lattice : Lattice
-        With the lens types.
+        The lattice with its lens types.
     used : (n_lenses,) bool
         Lenses that the mean ones are made of.
     """

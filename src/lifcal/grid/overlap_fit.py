@@ -22,22 +22,23 @@ from lifcal.grid import _kernels
 from lifcal.grid.lattice_search import make_cells, measure_brightness
 
 _REACH = 0.75
-"""Of the profiles, in pitches."""
+"""Largest radius of the brightness profiles, in pitches."""
 _FIT_REACH = 0.62
 _N_COARSE = 6
 _LEAST_DIFFERENCE = 0.01
-"""Between lens types, of the brightness in a ring relative to the center."""
+"""Smallest difference between lens types, in the brightness of a ring relative to the center."""
 _LEAST_SIGMAS = 8.0
 _MATCH_FLOOR = 0.003
-"""What the discs leave of the brightness in a ring."""
+"""Error of the disc model, in the brightness of a ring."""
 _MATCH_CLEAR = 50.0
-"""Squared sigmas, and four times what is left: so much worse must another order of types fit."""
+"""The misfit of any other order of types, in squared sigmas, must exceed four times that of the
+best order by this much."""
 _FILL_RINGS = ((0.0, 0.25), (0.35, 0.5))
-"""In pitches: the middle of micro images, and near their borders."""
+"""Rings in the middle of micro images and near their borders, as radii in pitches."""
 _N_ANGLES = 48
 _GOOD_RMS = 0.01
 _WORST_RMS = 0.04
-"""Of a fitted profile, relative to its top."""
+"""Rms of a good and of the worst acceptable fit of a profile, relative to its maximum."""
 _WORST_SIGMA = 0.15
 _WORST_SIGMA_SCENE = 0.06
 BAYER_BLUR_PX2 = 0.413 * 0.5 + 0.587 * 0.25

@@ -31,7 +31,7 @@ def draw_grid_fit(fit: GridFit, image: Float32Array) -> ColorImage:
     ----------
     fit : GridFit
     image : (height, width) float32
-        What it was fitted to.
+        Image that the grid was fitted to.
     """
     width, height = fit.grid.image_size
     side = min(_ACROSS * fit.pitch_px, width, height)

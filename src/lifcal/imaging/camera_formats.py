@@ -32,7 +32,7 @@ class CameraFile:
         In words.
     content : PlenopticCamera, MicroLensGrid, RaytrixCalibration, TspcCalibration or CameraModelFile
     notes : tuple of str
-        What a reader should know: things in the file that lifcal does not take over.
+        Content of the file that lifcal does not use, for the user.
     """
 
     kind: str

@@ -39,10 +39,11 @@ BAYER = {
 }
 LUMINANCE = (0.299, 0.587, 0.114)
 _BLACK = {8: 2.5, 16: 65.0}
-"""As stored, by bits of the file."""
+"""Stored value, by bits of the file, below which an image counts as black."""
 _SATURATED = 0.5
 _MOSAIC = 0.04
-"""Of the mean: if the four places of 2 x 2 pixels are further apart, they have colors."""
+"""Relative to the mean: if the four positions of 2 x 2 pixels differ by more, the image is a color
+mosaic."""
 _HEADER_BYTES = 1 << 17
 _FRAMES_FOR_SCALE = 5
 
@@ -276,7 +277,7 @@ def make_frame(
     stored : (height, width) or (height, width, 3) uint8 or uint16
         Gray, a Bayer mosaic, or red, green, blue.
     full_scale : int or None
-        What stands for white; None: as `find_full_scale` tells from this frame.
+        Stored value of white; None takes the value of `find_full_scale` for this frame.
 
     Raises
     ------

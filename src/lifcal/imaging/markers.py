@@ -29,22 +29,23 @@ _LEAST_SIDE_PX = 12.0
 _MOST_REACH_PX = 4.0
 _HALF_STEPS = 16
 _EDGE_PART = (0.12, 0.88)
-"""Of an edge: near the corners, blur bends it."""
+"""Part of an edge that is used, because blur bends the edge near the corners."""
 _CODE_PARTS = (0.25, 0.5, 0.75)
 """Places along the edge of a code cell: away from its ends, where blur bends it."""
 _LEAST_CELL_PX = 5.0
-"""Width of a code cell from which on its edges can be told apart: blur is some 2 px wide."""
+"""Smallest width of a code cell whose edges can be distinguished: blur is some 2 px wide."""
 _AGREE_PX = 0.5
-"""How far an edge of the code may be from where the corners put it. On clean markers of rendered
-recordings the edges scatter by 0.05 to 0.1 px."""
+"""Largest distance of a code edge from the place that the corners predict. On clean markers of
+rendered recordings the edges scatter by 0.05 to 0.1 px."""
 _MOST_PERSPECTIVE = 0.8
 """Largest sum of the two perspective terms of a homography from a square of half side 1. At 1, the
 plane of the marker would reach the camera at one of its corners."""
 _CLEAR_SHARE = 0.9
 """Share of a code's edges that agree if nothing is hidden. On clean markers it is 0.97 to 1."""
 _LEAST_SHARE = 0.75
-"""With a smaller share that agrees, too much of a marker is hidden to tell where it is. Of one with
-a corner behind a bowl, 0.93 and more agreed where the fit was right, 0.62 and less where not."""
+"""If a smaller share agrees, too much of a marker is hidden to locate it. For a marker with a
+corner behind a bowl, 0.93 and more agreed where the fit was right, and 0.62 and less where it was
+wrong."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ class Marker:
     ----------
     id : int
     corners_px : (4, 2) float64
-        Of the black square, clockwise as printed, from the code's top left.
+        Corners of the black square, clockwise as printed, from the code's top left.
     """
 
     id: int

@@ -41,7 +41,7 @@ from lifcal.camera.grid import Lattice, MicroLensGrid, check_image_size
 from lifcal.errors import DataError, InputError
 
 _OFF_LATTICE = 0.2
-"""In lens units: how far from a lens an offset may point."""
+"""Largest distance between an offset and the nearest lens, in lens units."""
 
 _MAX_TYPES = 3
 
@@ -98,7 +98,7 @@ class RaytrixCalibration:
     lens_base_x, lens_base_y, sub_grid_base : (float, float) or None
         In lens units, y up.
     lens_types : tuple of RaytrixLensType
-        By id; at least one.
+        Lens types sorted by id; at least one.
     distortion : RaytrixDistortion or None
     k_matrix : (3, 3) tuple of float, or None
     is_real : bool or None

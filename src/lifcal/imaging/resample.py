@@ -23,7 +23,7 @@ def resample(
     map_x, map_y : (rows, cols) float32
         Finite; OpenCV rounds them to 1/32 px. Outside, the image goes on as at its border.
     out : (rows, cols) or (rows, cols, 3) float32 or None
-        Where to put them.
+        Array that receives the result; None makes a new one.
     """
     shape = (*map_x.shape, *image.shape[2:])
     if image.ndim not in (2, 3) or map_y.shape != map_x.shape:

@@ -46,7 +46,7 @@ def render_report(summary: Mapping[str, Any]) -> str:
     Parameters
     ----------
     summary : mapping
-        What summary.json holds (`build_statistics`). Parts that are missing are left out.
+        Content of summary.json (`build_statistics`). Missing parts are left out.
     """
     sections = [
         ("Parameters", _parameters(summary)),

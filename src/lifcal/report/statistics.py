@@ -90,17 +90,18 @@ def build_statistics(
     pictures : mapping of str to str, optional
         'focused' and 'depth': PNG or JPEG, in base64.
     provenance : mapping, optional
-        What made this: files, settings, versions. Numbers, text, lists and mappings.
+        Files, settings and versions that made this calibration: numbers, text, lists and mappings.
     seconds : mapping of str to float, optional
         Time of each stage, in order.
     nominal_focal_length_mm : float, optional
-        What is engraved on the lens. f_L is in proportion to the pixel size, so a difference tells
+        Focal length engraved on the lens. f_L is proportional to the pixel size, so a difference
+        tells
         of a wrong one.
     grid : mapping, optional
         What is known of the grid (`grid` of focus.json): its source, pitch, bend, and how well the
         raws fit it.
     findings : sequence of Finding
-        What the stages before the adjustment noticed.
+        Findings of the stages before the adjustment.
     """
     content = summary_to_dict(adjustment)
     names = {frame.index: frame.name for frame in frames}
@@ -158,7 +159,7 @@ class _Rows:
     xy_raw_px : (n, 2) float64
         As measured.
     offsets_px : (n, 2) float64
-        From the micro-image center, as the model predicts: measured ones hold the noise, which
+        Predicted offsets from the micro-image center: measured ones hold the noise, which
         would look like a scale.
     residuals_px : (n, 2) float64
         Seen minus measured.

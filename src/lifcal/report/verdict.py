@@ -12,7 +12,7 @@ _POOR_SIGMA = {"F": 0.01, "B": 0.05}
 """Relative standard deviation from which a calibration is poor."""
 
 _NOMINAL_TOLERANCE = 0.1
-"""Of a nominal focal length: lenses differ from their engraving by up to 9 %."""
+"""Relative tolerance of a nominal focal length: lenses differ from their engraving by up to 9 %."""
 
 _CAUTION_SCALE_PERCENT = 1.0
 _POOR_SCALE_PERCENT = 5.0
@@ -22,11 +22,12 @@ _CAUTION_CENTER, _POOR_CENTER = 0.01, 0.03
 """Standard deviation of the principal point, as a part of the image's width. Makers place a lens
 within some per cent of the sensor's middle, so a calibration that knows less says nothing new."""
 _CAUTION_FACTOR, _POOR_FACTOR = 2.0, 5.0
-"""On a sigma, by cross-validation. Noise alone makes the largest factor of ten parameters 1.3 on
+"""Factors on a sigma by cross-validation, from which the level is caution and poor. Noise alone
+makes the largest factor of ten parameters 1.3 on
 average, and more than 2 in fewer than one of a hundred recordings."""
 
 _MOST_NOTES = 200
-"""A summary lists no more: thousands of frames may be unusable for one reason."""
+"""Largest number of notes in a summary: thousands of frames may be unusable for one reason."""
 
 
 def assess(
@@ -39,7 +40,7 @@ def assess(
     content : mapping
         What summary.json holds, less findings and verdict.
     findings : sequence of Finding
-        What the stages noticed.
+        Findings of the stages.
     """
     # The numbers of the whole calibration first: their sigmas are cross-validated.
     every = keep_gravest([*examine(content), *findings])

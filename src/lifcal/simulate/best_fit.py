@@ -40,7 +40,8 @@ class BestFit:
     Parameters
     ----------
     camera : PlenopticCamera
-        With the true recorded centers, Brown's distortion and, unless left out, a tilt.
+        The fitted camera, with the true recorded centers, Brown's distortion and, unless left out,
+        a tilt.
     rms_px : float
         Root mean square over all coordinates of what the model leaves.
     worst_px : float

@@ -178,7 +178,7 @@ class Optics:
 
     @property
     def f_number(self) -> float:
-        """Of the main lens: focal length over diameter."""
+        """F-number of the main lens: focal length over diameter."""
         return self.camera.parameters.focal_length_mm / (2.0 * self.main_radius_mm)
 
     @property

@@ -32,10 +32,11 @@ def build_path(
     n_frames : int
         At least 1. More frames sample the same path more finely.
     seed : int
-        Of the path's shape. `forward` has none to choose.
+        Random seed of the path's shape. `forward` does not depend on it.
     field_of_view_rad : float
-        Of the camera, full angle. The narrower, the further away the camera stands, so that every
-        camera sees about the same part of the scene; see `compute_standoff_mm`.
+        Full angle of the camera's field of view. The narrower it is, the further away the camera
+        stands, so that every camera sees about the same part of the scene; see
+        `compute_standoff_mm`.
 
     Returns
     -------

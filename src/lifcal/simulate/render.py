@@ -243,9 +243,9 @@ class SurfacesInCamera:
         slopes : (n_bundles, 2) float64
             Middle slope of each bundle.
         spread : float
-            How far slopes depart from it.
+            Largest deviation of slopes from it.
         reach_mm : float
-            How far from the main lens' center rays start.
+            Largest distance from the main lens' center at which rays start.
 
         Returns
         -------
@@ -394,7 +394,7 @@ class Renderer:
         scene : PackedScene
         cam_from_world : RigidTransform
         seed : int
-            Of the ray sampling; frames of a sequence take different ones.
+            Random seed of the ray sampling; frames of a sequence use different ones.
         window : (x, y, width, height) or None
             The part of the image to render.
 

@@ -14,7 +14,7 @@ from lifcal.imaging.files import decode_image, encode_jpeg
 
 _ROWS_AT_ONCE = 256
 JPEG_QUALITY = 90
-"""What cameras that write JPEG files use by default, or a little less."""
+"""About the default quality of cameras that write JPEG files, or slightly less."""
 _VIDEO_QUALITY = 75
 """JPEG's scale of quantization. It leaves a peak signal-to-noise ratio of 37 dB on raws of
 `r5-16mm`, which is what video of ordinary quality has."""
