@@ -44,7 +44,7 @@ FOCUSED_SCALE = 2
 
 @dataclass(frozen=True)
 class CameraModelFile:
-    """What `CameraModel.xml` says, in raw pixels and lifcal's units.
+    """Content of `CameraModel.xml`, in raw pixels and lifcal's units.
 
     Parameters
     ----------
@@ -144,7 +144,9 @@ def read_authors_xml(path: str | Path) -> CameraModelFile:
 
 
 def describe_lost(camera: PlenopticCamera) -> tuple[str, ...]:
-    """Return sentences on what of a camera changes depth and `CameraModel.xml` cannot hold."""
+    """Return sentences about properties that affect depth and that `CameraModel.xml` cannot
+    hold.
+    """
     if camera.tilt is None or not camera.tilt.as_vector().any():
         return ()
     x, y = camera.tilt_angles_deg()[0].tolist()

@@ -1,4 +1,4 @@
-"""The smooth bend of a micro-lens grid: how its centers deviate from a regular lattice.
+"""The smooth bend of a micro-lens grid: the deviation of its centers from a regular lattice.
 
 Lens distortion, a tilted array or a tilted sensor move micro-image centers smoothly away from a
 lattice, by tenths of a pixel to several pixels. See docs/theory/grid.md.
@@ -177,7 +177,7 @@ class FieldFit:
 
     @property
     def bend(self) -> GridBend | None:
-        """The terms that a lattice cannot hold."""
+        """The terms of order 2 and higher, which a lattice cannot represent."""
         if self.order < 2:
             return None
         return GridBend(self.image_size, self.coefficients_px[3:], self.covariance_px2)
@@ -258,7 +258,8 @@ class _TileSums:
     squares: FloatArray
 
     def predict(self, n_terms: int) -> tuple[FloatArray, FloatArray]:
-        """Return the coefficients without each tile, and how badly they predict that tile.
+        """Return the coefficients without each tile, and the error of their prediction of that
+        tile.
 
         (n_tiles, n_terms, 2), and the weighted sums of squares (n_tiles,).
         """

@@ -94,7 +94,7 @@ def write_camera(
 
 
 def camera_to_dict(camera: PlenopticCamera) -> dict[str, Any]:
-    """Return what camera.json holds."""
+    """Return the content of camera.json."""
     sigmas = camera.sigmas()
     p = camera.parameters
     physical = dict(zip(PHYSICAL_PARAMETERS, p.as_vector().tolist(), strict=True))
@@ -199,7 +199,7 @@ def grid_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
 
 
 def _centers_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
-    """Return how the centers deviate from the lattice, without keys for what is not there."""
+    """Return the deviations of the centers from the lattice, without keys for absent parts."""
     content: dict[str, Any] = {}
     if grid.bend is not None:
         content["bend"] = {"coefficients_px": grid.bend.coefficients_px.tolist()}

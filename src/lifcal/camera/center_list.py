@@ -1,4 +1,4 @@
-"""A list of micro-image centers that is nearly a lattice, as lattice and bend."""
+"""Conversion of a list of micro-image centers that is nearly a lattice to lattice and bend."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _find_basis(centers: FloatArray) -> FloatArray:
 
 
 def _count_steps(centers: FloatArray, basis: FloatArray) -> tuple[IntArray, IntArray]:
-    """Return which centers hang together by whole steps, and their places (q, r)."""
+    """Return which centers whole lattice steps connect, and their indices (q, r)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order
     from scipy.spatial import cKDTree

@@ -143,7 +143,7 @@ class CompoteMesh:
 
 @dataclass(frozen=True)
 class CompoteIntrinsics:
-    """What `intrinsics.js` says.
+    """Content of `intrinsics.js`.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ class CompoteIntrinsics:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What `camera` leaves out, for the user to see."""
+        """Content of the file that `camera` leaves out, for the user."""
         notes = []
         if any(self.radial) or any(self.tangential):
             notes.append(

@@ -1,4 +1,4 @@
-"""A calibration held against the truth: parameters, trajectory, depth."""
+"""Comparison of a calibration with the truth: parameters, trajectory, depth."""
 
 from lifcal.evaluate.depth import DepthComparison
 from lifcal.evaluate.evaluation import Evaluation, evaluate_calibration

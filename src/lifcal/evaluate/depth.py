@@ -1,4 +1,4 @@
-"""Scene points against true depth maps."""
+"""Comparison of scene points with true depth maps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REACH_PX = 2.0
 
 @dataclass(frozen=True)
 class DepthComparison:
-    """Depths of points in the views that saw them against the true depth maps.
+    """Errors of the depths of points, in the views that saw them, against true depth maps.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A calibration folder against the truth of a simulation."""
+"""Comparison of a calibration folder with the truth of a simulation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SAME_PITCH = 0.005
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How far a calibration is from the truth.
+    """Differences between a calibration and the truth.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Intrinsics against the truth, in their units, in per cent and in sigmas."""
+"""Comparison of intrinsics with the truth, in their units, in per cent and in sigmas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GRID = 129
 
 @dataclass(frozen=True)
 class ParameterComparison:
-    """One parameter against the truth.
+    """Comparison of one parameter with the truth.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def compare_parameters(
     metric: bool,
     physical: PlenopticCamera | None = None,
 ) -> tuple[ParameterComparison, ...]:
-    """Compare what has a meaning: without a scale, F, c, alpha and the distortion.
+    """Compare all parameters that have a meaning: without a scale, F, c, alpha and the distortion.
 
     Parameters
     ----------
@@ -169,7 +169,9 @@ def compute_error_squares(
 
 
 def find_missing_terms(estimated: Distortion, true: Distortion) -> str:
-    """Return which terms of the true distortion were not estimated, or the model; '' for none."""
+    """Return the terms of the true distortion that were not estimated, or its model; '' for
+    none.
+    """
     needed = [name for name in true.parameter_names() if getattr(true, name) != 0.0]
     if needed and type(estimated) is not type(true):
         return f"of the model {true.name!r}"
@@ -187,7 +189,7 @@ def _values(camera: PlenopticCamera) -> dict[str, float]:
 
 
 def _displacements(camera: PlenopticCamera) -> FloatArray:
-    """Return by how much the distortion moved what is recorded at a grid of pixels, (n, 2)."""
+    """Return the displacement by the distortion at a grid of recorded pixels, (n, 2)."""
     width, height = camera.image_size
     xs, ys = np.meshgrid(np.linspace(0, width - 1, _GRID), np.linspace(0, height - 1, _GRID))
     recorded = np.column_stack([xs.ravel(), ys.ravel()])

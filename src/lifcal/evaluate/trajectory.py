@@ -1,4 +1,4 @@
-"""Trajectories against the truth."""
+"""Comparison of trajectories with the truth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SMALLEST_SPREAD = 1e-3
 
 @dataclass(frozen=True)
 class TrajectoryComparison:
-    """Camera positions and orientations against the truth, after alignment.
+    """Errors of camera positions and orientations after alignment with the truth.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class TrajectoryComparison:
 
 
 def can_align(true: Sequence[RigidTransform]) -> bool:
-    """Return whether positions fix a frame: three or more, not on one line."""
+    """Return whether positions determine an alignment: three or more, not on one line."""
     if len(true) < 3:
         return False
     positions = np.array([pose.translation_mm for pose in true])

@@ -1,4 +1,4 @@
-"""A calibration folder, and the files of other programs that are made of it."""
+"""Reading a calibration folder, and writing files for other programs from it."""
 
 from lifcal.export.authors import write_authors
 from lifcal.export.colmap import ColmapCamera, make_colmap_camera, write_colmap

@@ -1,4 +1,4 @@
-"""Files by which a folder of images is an ordinary RGB-D recording.
+"""Files that make a folder of images an ordinary RGB-D recording.
 
 The layout is that of the TUM RGB-D benchmark: images and 16-bit depth maps with lists of time
 stamps. `camera.yaml` is what ORB-SLAM3 reads beside it, `intrinsics.json` what Open3D reads.
@@ -25,7 +25,7 @@ _FULL = 65535
 
 
 def choose_depth_factor(far_mm: float) -> int:
-    """Return the units of a metre with which a depth fits into 16 bits.
+    """Return the largest number of units per metre with which a depth fits into 16 bits.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What belongs to the micro-lens grid: search, fit, check, overlap discs, flat-fielding.
+"""The micro-lens grid: search, fit, check, overlap discs, flat-fielding.
 
 `lattice_search` finds a lattice in an image of which nothing is known; `fit` fits centers, bend,
 lens types and overlap discs; `check` compares a grid with raws; `plenoptic` tells whether an image

@@ -1,4 +1,4 @@
-"""Whether a grid is where the micro images of a frame are."""
+"""Comparison of a grid with the micro images of frames."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _SURE_SIGMAS = 5.0
 
 
 def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
-    """Raise DataError if a frame does not show micro images where the grid has them.
+    """Raise DataError if the micro images of a frame are not at the centers of the grid.
 
     Size and pitch are those of `check_plenoptic`. The place is not asked where the grid is a list
     of centers or nothing dark is between micro images.
@@ -86,7 +86,7 @@ def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
 
 
 def check_lens_types(frame: Frame, grid: MicroLensGrid) -> None:
-    """Raise DataError if the lenses of a frame look like those of other types than the grid says.
+    """Raise DataError if the micro images of a frame look as if the lens types were exchanged.
 
     By the fall-off of brightness inside micro images, which the overlap discs of the grid predict.
     A grid that is off by a whole lens shows in nothing else.
@@ -101,7 +101,7 @@ def check_lens_types(frame: Frame, grid: MicroLensGrid) -> None:
 
 
 def compare_fill(white: Frame, frames: Iterable[Frame], grid: MicroLensGrid) -> float:
-    """Return how much brighter micro images are near their borders in frames than in a white image.
+    """Return the ratio of brightness near the borders of micro images, frames to white image.
 
     Each is relative to the middle of micro images; the median over the frames counts. The ratio is
     1 if all were recorded with the same aperture, and NaN where it cannot be told.
@@ -117,7 +117,7 @@ def _list(types: Iterable[int]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class GridOffset:
-    """How far the micro images of frames are off a grid.
+    """Offset of the micro images of frames from a grid.
 
     Parameters
     ----------
@@ -136,12 +136,12 @@ class GridOffset:
 
     @property
     def stretch_px(self) -> float:
-        """By how much the shift changes from the middle to the corners, at most."""
+        """Largest change of the shift from the middle to the corners."""
         corners = np.array([[1.0, 1.0], [1.0, -1.0]])
         return float(np.hypot(*(corners @ self.move_px[1:]).T).max())
 
     def is_far(self, grid: MicroLensGrid) -> bool:
-        """Tell whether it is more than a lens that was put on again, or focused anew, can make."""
+        """Tell whether the offset is larger than refitting or refocusing a lens can cause."""
         shift = float(np.hypot(*self.move_px[0]))
         return (
             shift > _MOST_SHIFT * grid.pitch_px or self.stretch_px > _MOST_STRETCH * grid.pitch_px
@@ -149,7 +149,7 @@ class GridOffset:
 
 
 def measure_offset(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> GridOffset | None:
-    """Fit centers to frames, from a grid on, and compare; None where frames do not tell.
+    """Fit centers to frames, starting from a grid, and compare; None if the fit is impossible.
 
     The centers are those of outlines in the mean over the frames (`refine_grid`).
     """
@@ -209,7 +209,7 @@ def move_grid(grid: MicroLensGrid, offset: GridOffset) -> MicroLensGrid:
 
 
 def _fit_move(shifts: FloatArray) -> FloatArray:
-    """Return a shift and its change from part to part along x and y, (3, 2), of (9, 2) shifts.
+    """Fit a shift and its change from part to part along x and y, (3, 2), to (9, 2) shifts.
 
     Where too few parts are known, the change is 0.
     """
@@ -221,7 +221,7 @@ def _fit_move(shifts: FloatArray) -> FloatArray:
 
 
 def _measure_stretch(move: FloatArray) -> float:
-    """Return by how much shifts change from the middle to the corners, at most."""
+    """Return the largest change of the shift from the middle to the corners."""
     return float(np.hypot(*(_CORNERS[:, 1:] @ move[1:]).T).max())
 
 
@@ -259,7 +259,7 @@ def _wave(turns: FloatArray) -> npt.NDArray[np.complex64]:
 
 
 def measure_grid_shifts(frame: Frame, grid: MicroLensGrid) -> FloatArray:
-    """Return how far micro images are from the grid in parts of the image, (9, 2) in px.
+    """Return the shift of micro images from the grid in nine parts of the image, (9, 2) in px.
 
     From the phase, at the lattice's two frequencies, of where the image is calm (`compute_calm`):
     the borders of micro images are rough. Shading across a micro image would shift the phase of the
@@ -315,7 +315,7 @@ def _bend_at(
     weight_y: FloatArray,
     cut_y: slice,
 ) -> FloatArray:
-    """Return how far centers in the weighted middle of a tile are from the lattice, (2,)."""
+    """Return the offset from the lattice of centers in the weighted middle of a tile, (2,)."""
     if grid.bend is None:
         return np.zeros(2)
     middle = [

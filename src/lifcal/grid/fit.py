@@ -69,7 +69,7 @@ WHITE_STRUCTURE = 0.11
 
 
 class LensFlag(enum.IntFlag):
-    """What happened to a lens in the fit."""
+    """Role of a lens in the fit."""
 
     USED = 1
     """Its center took part in the lattice."""
@@ -254,7 +254,7 @@ def refine_grid(
     source: str = "white",
     discs: bool = True,
 ) -> GridFit:
-    """Move a grid, for instance a maker's, to where an image shows it.
+    """Move a given grid, for instance a maker's, to the micro images of an image.
 
     The lens types and focal planes are kept. The grid may be off by up to a quarter of the pitch
     in the middle of the image. By a single raw the grid is moved as a whole: its pitch and angle
@@ -448,7 +448,7 @@ def _prefer_mean(
 
 
 def _measure_sigma(grid: MicroLensGrid, match: LensMatch) -> float:
-    """Return how well lattice and bend are known, the rms over the lenses in px."""
+    """Return the standard deviation of lattice and bend, rms over the lenses in px."""
     good = match.good
     places, _, deviations = _expect(grid, match.cells.indices[good])
     shifts = match.centers_px[good] - deviations - places
@@ -456,7 +456,7 @@ def _measure_sigma(grid: MicroLensGrid, match: LensMatch) -> float:
     values = evaluate_terms(places, grid.image_size, field.order)
     variances = np.einsum("ni,ij,nj->n", values, field.covariance_px2, values, optimize=True)
     if grid.bend is not None and grid.bend.covariance_px2 is not None:
-        # What the scatter does not show, for instance the shading, is in there too.
+        # The covariance also contains errors that the scatter does not show, such as shading.
         variances = np.maximum(variances, grid.bend.sigma_at(places) ** 2)
     return math.sqrt(2.0 * float(variances.mean()))
 
@@ -479,7 +479,7 @@ def _follow(
             evidence={"placed": int(good.sum())},
         )
     places, smooth, deviations = _expect(grid, match.cells.indices[good])
-    # Shifts beyond a quarter of the pitch are of the next lens, or of nothing.
+    # Shifts beyond a quarter of the pitch belong to the next lens, or are wrong.
     shifts = match.shifts[good]
     length = np.hypot(*shifts.T)
     shifts = shifts * np.minimum(1.0, 0.25 * lattice.pitch_px / np.maximum(length, 1e-12))[:, None]
@@ -499,7 +499,7 @@ def _follow(
 
 
 def _expect(grid: MicroLensGrid, indices_qr: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return places in the lattice, the same with the bend, and deviations of lenses (q, r)."""
+    """Return the lattice positions of lenses (q, r), the same with the bend, and deviations."""
     assert grid.lattice is not None
     assert grid.indices_qr is not None
     places = grid.lattice.centers(indices_qr)
@@ -549,7 +549,7 @@ def _finish(
     keep_types: bool = False,
     mosaic: bool = False,
 ) -> GridFit:
-    """Add radius, lens types and overlap discs; then take the shading off the centers.
+    """Add radius, lens types and overlap discs; then correct the centers for shading.
 
     `outlines`: the centers are those of outlines in `image`, and not of rough borders.
     """
@@ -613,7 +613,7 @@ def _fit_shading(grid: MicroLensGrid, match: LensMatch) -> FieldFit:
 
 
 def _measure_shading(grid: MicroLensGrid, match: LensMatch) -> float:
-    """Return by how much slopes fall from lens to lens in the middle, 1/px^2; 0 if not clearly.
+    """Return the change of slopes per px between lenses, 1/px^2; 0 if it is not significant.
 
     Toward the corners cos^4 falls less steeply, hence a field of third order.
     """
@@ -640,7 +640,7 @@ def _take_off_shading(
     blur_px2: float,
     shading: FieldFit,
 ) -> tuple[LensMatch, FloatArray]:
-    """Return the match without the shift that shading gives a blurred outline, and what is unsure.
+    """Correct a match for the shift of blurred outlines by shading; also return its uncertainty.
 
     An outline is shaded first and blurred then. Where the relative brightness changes by `slope`
     per px across a micro image, a blur of variance c along an axis shifts it by -c slope. Pixels
@@ -677,7 +677,7 @@ def _make_stretch(grid: MicroLensGrid, match: LensMatch) -> FloatArray:
 
 
 def _widen_covariance(grid: MicroLensGrid, match: LensMatch, unsure: FloatArray) -> MicroLensGrid:
-    """Return the grid with a covariance that holds one more unsure field, (n_lenses, 2) in px."""
+    """Return the grid with the covariance of one more error field, (n_lenses, 2) in px, added."""
     bend = grid.bend
     if bend is None or bend.covariance_px2 is None:
         return grid
@@ -764,7 +764,7 @@ def _judge(grid: MicroLensGrid, match: LensMatch, source: str, findings: list[Fi
 
 
 def _measure_trend(centers: FloatArray, residuals: FloatArray) -> float:
-    """Return the rms over tiles of the image of their mean residual, without what noise adds."""
+    """Return the rms over image tiles of their mean residual, without the part due to noise."""
     tiles = cut_tiles(centers)
     count = np.bincount(tiles)
     means = (
@@ -776,7 +776,7 @@ def _measure_trend(centers: FloatArray, residuals: FloatArray) -> float:
 
 
 def _sort_types(lattice: Lattice, discs: OverlapDiscs) -> tuple[Lattice, OverlapDiscs]:
-    """Number the types by falling micro disc, that is, by rising virtual depth in focus."""
+    """Number the types by decreasing micro disc, that is, by increasing virtual depth in focus."""
     order = np.argsort(-np.array(discs.micro_px), kind="stable")
     n = lattice.n_types
     rank = np.argsort(order)

@@ -40,7 +40,7 @@ _FEWEST_OF_TYPE = 5
 
 @dataclass(frozen=True, eq=False)
 class LensMatch:
-    """How each lens of a grid compares with the mean one.
+    """Comparison of each lens of a grid with the mean micro image.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class LensMatch:
 
     @property
     def good(self) -> BoolArray:
-        """Which lenses have a measurement worth fitting to."""
+        """Lenses whose measurement is good enough for the fit."""
         good: BoolArray = np.isfinite(self.shifts).all(axis=1) & (self.relative_gains > _DEAD_GAIN)
         if good.sum() >= 8:
             log = np.log(np.maximum(self.errors[good], 1e-9))
@@ -93,7 +93,7 @@ class LensMatch:
 def match_lenses(
     image: Float32Array, grid: MicroLensGrid, reach_px: float, at_most: int | None = None
 ) -> LensMatch:
-    """Compare the micro images up to a distance from the image's middle with the mean one.
+    """Compare micro images, up to a distance from the middle of the image, with their mean.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def match_lenses(
 def match_by_type(
     image: Float32Array, match: LensMatch, lattice: Lattice, used: BoolArray
 ) -> LensMatch:
-    """Compare each lens with the mean one of its type, surrounded by the types around it.
+    """Compare each lens with the mean micro image of its type, including the neighboring types.
 
     Lenses of a type are placed relative to each other: the mean over all lenses is that of `match`,
     whose mean micro image is symmetric.

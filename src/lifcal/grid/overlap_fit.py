@@ -133,7 +133,7 @@ def measure_fill(image: Float32Array, grid: MicroLensGrid) -> float:
 
 @dataclass(frozen=True, eq=False)
 class FoundTypes:
-    """A lattice with its lens types, and what to say about them."""
+    """A lattice with its lens types, and findings about them."""
 
     lattice: Lattice
     findings: tuple[Finding, ...] = ()
@@ -147,7 +147,7 @@ def find_types(
     used: npt.NDArray[np.bool_],
     n_types: int | None = None,
 ) -> FoundTypes:
-    """Find out whether sub-lattices differ in brightness profile, and which.
+    """Find the lens types by comparing the brightness profiles of sub-lattices.
 
     Hexagonal: three types, the rule (1, 2, 0). Square: two in a checkerboard, or three along the
     diagonals, either way.
@@ -244,7 +244,7 @@ def _separation(
 
 
 def match_types(image: Float32Array, grid: MicroLensGrid) -> tuple[int, ...] | None:
-    """Return as which type, by the grid's overlap discs, the lenses of each type look.
+    """Return which type the lenses of each type resemble, by the overlap discs of the grid.
 
     (0, 1, 2) if all is well. None if the image does not tell: types that are alike, too few
     lenses, or a grid that is a list or has no discs.
@@ -274,7 +274,7 @@ def match_types(image: Float32Array, grid: MicroLensGrid) -> tuple[int, ...] | N
             for micro in grid.discs.micro_px
         ]
     )
-    # What all types have in common, vignetting that the discs do not know, says nothing.
+    # A deviation common to all types is vignetting outside the disc model and is not used.
     seen, expected = seen - seen.mean(axis=0), expected - expected.mean(axis=0)
     variance = errors**2 + _MATCH_FLOOR**2
     misfit = {
@@ -287,7 +287,7 @@ def match_types(image: Float32Array, grid: MicroLensGrid) -> tuple[int, ...] | N
 
 @dataclass(frozen=True)
 class FittedDiscs:
-    """Discs, or None where the fall-off does not tell them, and what to say about them."""
+    """Overlap discs, or None if the fall-off does not determine them, with findings."""
 
     discs: OverlapDiscs | None
     findings: tuple[Finding, ...] = ()
@@ -366,7 +366,7 @@ def fit_discs(
             break
     assert best is not None
     rms = float(np.sqrt(np.mean(best.fun**2)))
-    # How far the radii could be off if neighboring rings err alike, ten together.
+    # Uncertainty of the radii if the errors of ten neighboring rings are equal.
     variance = 10.0 * rms**2 * np.diag(np.linalg.pinv(best.jac.T @ best.jac))
     relative = np.sqrt(variance[: 1 + n_types]) / best.x[: 1 + n_types]
     main = float(best.x[0]) * pitch

@@ -1,4 +1,4 @@
-"""A picture of a fitted grid: circles on the image, and what is left, lens by lens."""
+"""A picture of a fitted grid: circles on the image, and the residual of each lens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an image is the raw of a plenoptic camera at all, and of the one that has a grid."""
+"""Tests whether an image is the raw of a plenoptic camera, and of the camera of a grid."""
 
 from __future__ import annotations
 

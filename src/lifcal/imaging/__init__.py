@@ -1,1 +1,1 @@
-"""Reading and writing images, makers' files, markers: the only room that knows OpenCV."""
+"""Reading and writing images, makers' files, markers. Only this room and `grid` import OpenCV."""

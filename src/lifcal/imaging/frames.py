@@ -142,7 +142,9 @@ class Frames:
 
     @cached_property
     def full_scale(self) -> int:
-        """What stands for white; in 16-bit files, of as few bits as some of the frames need."""
+        """Stored value of white; in 16-bit files, that of the fewest bits that some of the frames
+        need.
+        """
         if self._expected[2] == 8:
             return 255
         brightest = 0
@@ -244,7 +246,7 @@ def natural_key(path: Path) -> list[tuple[int, int, str]]:
 
 
 def find_full_scale(brightest: int, bits: int) -> int:
-    """Return the full scale of as few bits as a brightest pixel needs: 10, 12 or 14 of 16.
+    """Return the full scale for the fewest bits (10, 12, 14 or 16) that hold the brightest pixel.
 
     Sensors of 10 or 12 bits are often stored in 16 as they are; full scale would be far off.
     """
@@ -354,7 +356,7 @@ def _read(path: Path) -> npt.NDArray[np.generic]:
 
 
 def _peek(path: Path) -> ImageHeader | None:
-    """Return the header of a file, reading little of it where that is enough."""
+    """Return the header of a file, reading only its beginning where that is enough."""
     try:
         with path.open("rb") as stream:
             start = stream.read(_HEADER_BYTES)
@@ -366,7 +368,7 @@ def _peek(path: Path) -> ImageHeader | None:
 
 
 def _make_names(places: Sequence[tuple[Path, int]]) -> tuple[str, ...]:
-    """Return a name for each frame: the file's, with more of its path where that is not enough."""
+    """Return a unique name for each frame: that of its file, with more of the path if needed."""
     again = [place for place, count in Counter(places).items() if count > 1]
     if again:
         raise DataError(f"{again[0][0]}: was given twice")
@@ -389,7 +391,7 @@ def _make_names(places: Sequence[tuple[Path, int]]) -> tuple[str, ...]:
 
 
 class _Video:
-    """A video file; frames in order are read on, others are sought."""
+    """A video file. Consecutive frames are read without seeking."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

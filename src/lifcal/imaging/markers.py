@@ -79,7 +79,7 @@ def draw_marker(marker_id: int, cell_px: int = 8) -> npt.NDArray[np.uint8]:
 
 
 def detect_markers(image: npt.NDArray[np.uint8], dictionary: str = DICTIONARY) -> list[Marker]:
-    """Find markers in a gray image, corners to sub-pixel, by ascending id.
+    """Find markers in a gray image, with sub-pixel corners, sorted by id.
 
     Corners are where lines through the four edges meet: blur rounds a corner off, and what looks
     for the corner itself (OpenCV's sub-pixel refinement) finds it too far inside, but blur does not
@@ -112,7 +112,7 @@ def detect_markers(image: npt.NDArray[np.uint8], dictionary: str = DICTIONARY) -
 
 
 def _refine(image: npt.NDArray[np.float32], corners: FloatArray) -> FloatArray:
-    """Return the corners from lines through the edges; as they were where that does not work."""
+    """Return corners from lines through the edges, or the given corners where that fails."""
     lines = np.empty((4, 3))
     for i in range(4):
         line = _fit_edge(image, corners[i], corners[(i + 1) % 4])
@@ -193,7 +193,7 @@ def _check_code(
 
 
 def _list_edges(code: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Return places on the edges between black and white, and the directions to the white side.
+    """Return points on the edges between black and white, and the directions to the white side.
 
     Both are (n, 2), in a frame in which the marker's corners are at (-1, -1) to (1, 1).
     """
@@ -277,7 +277,7 @@ def _project_plane(h: FloatArray, places: FloatArray) -> tuple[FloatArray, Float
 def _find_edges(
     image: npt.NDArray[np.float32], places: FloatArray, out: FloatArray, steps: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
-    """Return how far along `out` edges from dark to bright are, and which are clear enough."""
+    """Return the distances along `out` of edges from dark to bright, and which are clear enough."""
     grid = (places[:, None, :] + steps[:, None] * out[:, None, :]).astype(np.float32)
     x, y = np.ascontiguousarray(grid[:, :, 0]), np.ascontiguousarray(grid[:, :, 1])
     profile = cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
@@ -291,7 +291,7 @@ def _find_edges(
 
 
 def guess_dictionary(images: Sequence[npt.NDArray[np.uint8]], given: str) -> str | None:
-    """Return another common dictionary that images have many more markers of, None without one.
+    """Return another common dictionary of which the images show many more markers, or None.
 
     A few markers may be read by chance in a dictionary that they are not of.
     """

@@ -1,4 +1,4 @@
-"""Raytrix' `RayCalibData` XML: where the micro lenses are, and of which types.
+"""Raytrix' `RayCalibData` XML: positions and types of the micro lenses.
 
 Conventions, from six makers' files (R5, R29, R32, R42) and one R42 raw:
 
@@ -81,7 +81,7 @@ class RaytrixDistortion:
 
 @dataclass(frozen=True)
 class RaytrixCalibration:
-    """What a `RayCalibData` file says.
+    """Content of a `RayCalibData` file.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class RaytrixCalibration:
         return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
     def _type_rule(self, unit: FloatArray, sign: float) -> tuple[int, int, int]:
-        """Return the rule that puts every type where its offset points.
+        """Return the type rule that agrees with the offset of every type.
 
         Of the few rules there are, it also lets the types repeat with `sub_grid_base`, or, without
         one, makes neighbors differ.
@@ -226,7 +226,7 @@ def read_raytrix_xml(path: str | Path) -> RaytrixCalibration:
 
 
 def _check(path: Path, found: RaytrixCalibration) -> None:
-    """Refuse what no camera has, with the file's name."""
+    """Raise DataError, with the file's name, for values that no camera has."""
     if not 2.0 <= found.diameter_px <= 1e4:
         raise DataError(f"{path}: node diameter is {found.diameter_px:g}, needs 2 to 10000 px")
     if max(map(abs, found.offset_px)) > 1e5:

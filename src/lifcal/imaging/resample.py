@@ -1,4 +1,4 @@
-"""Looking up an image at other places than its pixels."""
+"""Interpolation of an image between its pixels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def resample(
     map_y: Float32Array,
     out: Float32Array | None = None,
 ) -> Float32Array:
-    """Return the values of an image at the places of two maps, by Lanczos' kernel of 8 x 8 pixels.
+    """Interpolate an image at the coordinates of two maps, with a Lanczos kernel of 8 x 8 pixels.
 
     Parameters
     ----------

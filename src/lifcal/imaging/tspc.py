@@ -45,7 +45,7 @@ _MOST_TURN_RAD = 0.1
 
 @dataclass(frozen=True, eq=False)
 class TspcCalibration:
-    """What a `TSPCCalibData` file says.
+    """Content of a `TSPCCalibData` file.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class TspcCalibration:
 
     @property
     def rms_off_px(self) -> float:
-        """How far the file's centers are from the lattice: root mean square distance."""
+        """Root mean square distance of the file's centers from the lattice."""
         lattice = self.lattice
         exact = (self.centers_px - lattice.origin_px) @ np.linalg.inv(lattice.basis_px)
         off = (exact - np.rint(exact)) @ lattice.basis_px

@@ -29,7 +29,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class _Axis:
-    """From values to pixels, with ticks at round numbers."""
+    """Mapping from values to pixels, with ticks at round numbers."""
 
     low: float
     high: float

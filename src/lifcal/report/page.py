@@ -1,4 +1,4 @@
-"""The report: one HTML page that needs nothing else, made from what summary.json holds."""
+"""The report: one HTML page that needs nothing else, made from the content of summary.json."""
 
 from __future__ import annotations
 
@@ -419,7 +419,7 @@ def _binned(entries: Sequence[Mapping[str, Any]], x_label: str) -> str:
 
 
 def _halves(found: Mapping[str, Any] | None) -> str:
-    """Return the table of how much halves of the recording disagree, in sigmas."""
+    """Return the table of disagreements between halves of the recording, in sigmas."""
     if not found or not found["splits"]:
         return ""
     names = [

@@ -1,4 +1,4 @@
-"""What summary.json holds: every number that the report shows, in plain JSON types."""
+"""The content of summary.json: every number that the report shows, in plain JSON types."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def build_statistics(
     grid: Mapping[str, Any] | None = None,
     findings: Sequence[Finding] = (),
 ) -> dict[str, Any]:
-    """Return what summary.json holds.
+    """Return the content of summary.json.
 
     That of an adjustment (`lifcal.bundle.files.summary_to_dict`), and what the report shows.
     The size is bounded: points, cameras and frames beyond a limit are thinned evenly, and bins are
@@ -270,7 +270,9 @@ def _image_bins(adjustment: Adjustment, rows: _Rows) -> IntArray:
 
 
 def _histogram(values: FloatArray, edges: FloatArray | None = None) -> dict[str, Any]:
-    """Count; without edges, over the middle 99 %, and the end bins hold what is beyond."""
+    """Return a histogram. Without edges, bins cover the middle 99 %, and the end bins hold the
+    rest.
+    """
     if edges is None:
         low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
         high = high if high > low else low + max(abs(low), 1.0) * 1e-3

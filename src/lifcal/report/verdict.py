@@ -1,4 +1,4 @@
-"""How far a calibration can be trusted: computed from findings and numbers, never from text."""
+"""The verdict on a calibration, computed from findings and numbers and never from text."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def judge(content: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, 
 
 
 def examine(content: Mapping[str, Any]) -> list[Finding]:
-    """Return what the numbers of a whole calibration say against it.
+    """Return findings from the numbers of a whole calibration.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def _examine_sigmas(content: Mapping[str, Any]) -> list[Finding]:
 
 
 def _examine_scale(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Return what the largest scale of residuals that is not noise says against the model."""
+    """Return a finding if a residual scale is larger than noise explains."""
     sure = [
         entry
         for entry in entries
@@ -167,7 +167,7 @@ def _examine_scale(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
 
 
 def _examine_halves(found: Mapping[str, Any] | None) -> list[Finding]:
-    """Return what the disagreement of parts of the recording says against the sigmas."""
+    """Return a finding if parts of the recording disagree by more than the sigmas."""
     if found is None:
         return []
     if not found["splits"]:
@@ -205,7 +205,7 @@ def _examine_halves(found: Mapping[str, Any] | None) -> list[Finding]:
 
 
 def _examine_counts(content: Mapping[str, Any]) -> list[Finding]:
-    """Return what is missing of the frames and observations."""
+    """Return findings about missing frames and rejected observations."""
     found = []
     n_frames, n_usable = content["n_frames"], content["n_usable"]
     if n_usable < n_frames:
@@ -238,7 +238,7 @@ def _examine_counts(content: Mapping[str, Any]) -> list[Finding]:
 
 
 def _compare_with_nominal(content: Mapping[str, Any]) -> list[Finding]:
-    """Return what is to be said about a nominal focal length."""
+    """Return a finding if f_L differs from the nominal focal length."""
     nominal = content.get("nominal_focal_length_mm")
     entry = content["parameters"]["f_L"]
     if nominal is None or abs(entry["value"] / nominal - 1.0) <= _NOMINAL_TOLERANCE:
@@ -257,7 +257,7 @@ def _compare_with_nominal(content: Mapping[str, Any]) -> list[Finding]:
 
 
 def _ask_engraving(content: Mapping[str, Any], codes: set[str]) -> str:
-    """Return the question that no image answers, if there is something to ask about.
+    """Return the question whether f_L is engraved on the lens, or an empty text.
 
     f_L is in proportion to the pixel size; the images fit as well with a wrong one.
     """

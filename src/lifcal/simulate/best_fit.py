@@ -1,4 +1,4 @@
-"""The best that the camera model can say about optics outside of it.
+"""The camera model that comes nearest to optics outside of it.
 
 A main lens that distorts in object space, a stop away from it or a curved field are no part of the
 camera model. What a calibration can find at best is the camera whose projections come nearest to

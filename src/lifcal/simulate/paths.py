@@ -1,4 +1,4 @@
-"""How the simulated camera moves: ways that calibrate well, and two that cannot."""
+"""Motions of the simulated camera: some calibrate well, and two cannot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST_TURN_RAD = 0.16
 def build_path(
     name: str, scene: Scene, n_frames: int, seed: int, field_of_view_rad: float
 ) -> tuple[RigidTransform, ...]:
-    """Build one of `PATHS` before a scene.
+    """Build one of `PATHS` in front of a scene.
 
     Parameters
     ----------

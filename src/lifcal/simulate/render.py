@@ -94,7 +94,7 @@ def _blur_places(places: FloatArray, sigma: float) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class PinholeView:
-    """What a pinhole camera at the main lens' center would see: the truth for focused images.
+    """View of a pinhole camera at the main lens' center: the truth for focused images.
 
     Parameters
     ----------
@@ -321,7 +321,7 @@ class Renderer:
 
     @cached_property
     def _lenses(self) -> FloatArray:
-        """What the kernel takes of the micro lenses, see `_kernels.render_raw`."""
+        """Arrays of the micro lenses for the kernel, see `_kernels.render_raw`."""
         optics, lenses = self.optics, self.optics.micro_lenses
         p = optics.camera.parameters
         total = p.lens_to_array_mm + p.array_to_sensor_mm

@@ -1,4 +1,4 @@
-"""What a simulated scene is made of: textured parallelograms and balls, and the printed markers."""
+"""Elements of simulated scenes: textured parallelograms and balls, and printed markers."""
 
 from __future__ import annotations
 

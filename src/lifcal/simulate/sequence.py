@@ -66,7 +66,7 @@ of the views that they are taken from. Larger numbers change B by less than 0.02
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """What to simulate.
+    """Options of a simulated recording.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class SimulatedFrame:
 
 
 class Simulation:
-    """A camera on its way through a scene.
+    """A simulated camera that moves through a scene.
 
     Frames can be asked for in any order; each depends only on the options and its number.
     """
@@ -372,7 +372,7 @@ def write_sequence(
 
 
 def write_raw(path: Path, raw: ImageArray) -> None:
-    """Write a raw image as PNG, or as JPEG where the name ends so.
+    """Write a raw image as PNG, or as JPEG if the name ends with .jpg.
 
     An image that went through a JPEG file once is the same after the second time but for rounding.
     """
