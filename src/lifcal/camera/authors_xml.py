@@ -50,7 +50,7 @@ class CameraModelFile:
     ----------
     parameters : PhysicalParameters
     pixel_size_mm : float
-        Of the raw.
+        Size of a pixel of the raw image.
     image_size : (int, int)
         Size of the raw image, twice that of the focused image. A raw with an odd size has one pixel
         more.

@@ -60,8 +60,8 @@ def measure_depth_errors(
 ) -> FloatArray:
     """Return (z - z_true) / z_true of points in one view.
 
-    The true depth is interpolated linearly in 1/z, which is exact on planes; beside what is not
-    known it is that of the nearest pixel.
+    The true depth is interpolated linearly in 1/z, which is exact on planes; next to unknown pixels
+    it is the depth of the nearest known pixel.
 
     Parameters
     ----------
@@ -75,7 +75,8 @@ def measure_depth_errors(
     Returns
     -------
     (m,) float64
-        Of the m <= n points that fall on the map, not more than two pixels from a known depth.
+        Relative errors of the m <= n points that fall on the map, within two pixels of a known
+        depth.
     """
     image = read_image(depth_path)
     if image.shape != (pinhole.height, pinhole.width):

@@ -174,8 +174,8 @@ def _check_same_sensor(calibration: Calibration, true: PlenopticCamera, truth: P
 def _frame_number(calibration: Calibration, row: int) -> int:
     """Return which frame of the simulation a view is.
 
-    Simulated frames are named by their number, which holds also where only some of them were
-    calibrated with; otherwise the place in the sequence is all there is.
+    Simulated frames are named by their number, which is valid even if only some of them were used.
+    Frames with other names are identified by their position in the sequence.
     """
     name = calibration.names[row]
     return int(name) if name.isascii() and name.isdigit() else int(calibration.views[row])

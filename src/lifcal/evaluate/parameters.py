@@ -147,9 +147,10 @@ def compute_error_squares(
 ) -> tuple[float | None, float | None]:
     """Return the mean square of the errors in sigmas, without and with their correlations.
 
-    Over f_L, b_L0, B, c_x, c_y, or without a scale F, c_x, c_y, alpha; what was held is left out.
-    Both are about 1 if the sigmas are honest. The second, e^T C^-1 e / n, also sees an error in a
-    combination of parameters that is better known than each of them.
+    The mean is over f_L, b_L0, B, c_x and c_y, or, without a scale, over F, c_x, c_y and alpha;
+    parameters that were held are left out.
+    Both are about 1 if the sigmas are honest. The second, e^T C^-1 e / n, also reveals an error in
+    a combination of parameters that is better known than each of them.
     """
     order = PHYSICAL_PARAMETERS if metric else ARRAY_PARAMETERS
     by_name = {row.name: row for row in rows if row.name in order and row.sigma is not None}

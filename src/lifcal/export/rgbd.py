@@ -1,7 +1,7 @@
 """Files that make a folder of images an ordinary RGB-D recording.
 
 The layout is that of the TUM RGB-D benchmark: images and 16-bit depth maps with lists of time
-stamps. `camera.yaml` is what ORB-SLAM3 reads beside it, `intrinsics.json` what Open3D reads.
+stamps. In addition, `camera.yaml` is for ORB-SLAM3 and `intrinsics.json` for Open3D.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def write_orbslam(
 ) -> None:
     """Write the settings for ORB-SLAM3 with an RGB-D camera.
 
-    It stops at a number of the wrong type, so reals have a decimal point and whole numbers none.
+    ORB-SLAM3 stops at a number of the wrong type, so real numbers have a decimal point and integers
+    have none.
 
     Parameters
     ----------

@@ -61,8 +61,8 @@ _SURE_SIGMAS = 5.0
 def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
     """Raise DataError if the micro images of a frame are not at the centers of the grid.
 
-    Size and pitch are those of `check_plenoptic`. The place is not asked where the grid is a list
-    of centers or nothing dark is between micro images.
+    Size and pitch are those of `check_plenoptic`. The position is not checked if the grid is a list
+    of centers, or if there is no dark gap between micro images.
     """
     check_plenoptic(frame, grid)
     if grid.lattice is None or measure_modulation(frame, grid.lattice) < _LEAST_MODULATION:
@@ -88,8 +88,8 @@ def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
 def check_lens_types(frame: Frame, grid: MicroLensGrid) -> None:
     """Raise DataError if the micro images of a frame look as if the lens types were exchanged.
 
-    By the fall-off of brightness inside micro images, which the overlap discs of the grid predict.
-    A grid that is off by a whole lens shows in nothing else.
+    The check uses the fall-off of brightness inside micro images, which the overlap discs of the
+    grid predict. Nothing else reveals a grid that is off by a whole lens.
     """
     found = match_types(frame.gray, grid)
     if found is None or found == tuple(range(grid.n_types)):
@@ -103,8 +103,8 @@ def check_lens_types(frame: Frame, grid: MicroLensGrid) -> None:
 def compare_fill(white: Frame, frames: Iterable[Frame], grid: MicroLensGrid) -> float:
     """Return the ratio of brightness near the borders of micro images, frames to white image.
 
-    Each is relative to the middle of micro images; the median over the frames counts. The ratio is
-    1 if all were recorded with the same aperture, and NaN where it cannot be told.
+    Both are relative to the middle of micro images, and the median over the frames is taken. The
+    ratio is 1 if all were recorded with the same aperture, and NaN if it is not known.
     """
     found = [measure_fill(frame.gray, grid) for frame in frames]
     of_white = measure_fill(white.gray, grid)
@@ -178,7 +178,8 @@ def measure_offset(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> Gri
 def follow_grid(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> MicroLensGrid:
     """Return the grid moved, turned and stretched to where frames show their micro images.
 
-    It is the grid itself if the frames do not tell, and where `move_grid` returns it.
+    The grid itself is returned if the frames do not determine an offset, or if `move_grid` does not
+    move it.
     """
     offset = measure_offset(frames, grid)
     return grid if offset is None else move_grid(grid, offset)
@@ -187,8 +188,8 @@ def follow_grid(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> MicroL
 def move_grid(grid: MicroLensGrid, offset: GridOffset) -> MicroLensGrid:
     """Return the grid moved, turned and stretched by an offset.
 
-    It is the grid itself if the offset is within its noise, or so large that the frames are those
-    of another grid.
+    The grid itself is returned if the offset is within its noise, or so large that the frames
+    belong to another grid.
     """
     lattice = grid.lattice
     if lattice is None or offset.is_far(grid):
@@ -228,7 +229,7 @@ def _measure_stretch(move: FloatArray) -> float:
 def measure_modulation(frame: Frame, lattice: Lattice) -> float:
     """Return the amplitude of the brightness at the lattice's frequencies over its mean.
 
-    Of the weaker frequency, the median over parts of the image.
+    The value is that of the weaker frequency, and the median over parts of the image.
     """
     side = math.ceil(_TILE * lattice.pitch_px)
     found = []
@@ -261,10 +262,10 @@ def _wave(turns: FloatArray) -> npt.NDArray[np.complex64]:
 def measure_grid_shifts(frame: Frame, grid: MicroLensGrid) -> FloatArray:
     """Return the shift of micro images from the grid in nine parts of the image, (9, 2) in px.
 
-    From the phase, at the lattice's two frequencies, of where the image is calm (`compute_calm`):
-    the borders of micro images are rough. Shading across a micro image would shift the phase of the
-    brightness itself, by half a pixel where gaps are narrow. Shifts are modulo the lattice, and NaN
-    where the pattern is weak.
+    The shift is computed from the phase of the map of calm places (`compute_calm`) at the lattice's
+    two frequencies; the borders of micro images are not calm. Shading across a micro
+    image would shift the phase of the brightness itself, by half a pixel where gaps are narrow.
+    Shifts are modulo the lattice, and NaN where the pattern is weak.
     """
     shifts = np.full((_PARTS**2, 2), np.nan)
     if grid.lattice is None:

@@ -1,6 +1,6 @@
 """Fitting the micro-lens grid to a white image, to scene frames, or from a maker's grid.
 
-Each micro image is compared with the mean one. Docs: docs/theory/grid.md.
+Each micro image is compared with the mean one. See docs/theory/grid.md.
 """
 
 from __future__ import annotations
@@ -207,10 +207,10 @@ def fit_grid_to_frames(
 ) -> GridFit:
     """Fit the grid to scene frames, where there is no white image.
 
-    What the scene shows differs from frame to frame, the lenses stay: their borders are where the
-    image is rough in all frames (`compute_calm`). That finds the lattice. The centers are then
-    those of the mean over the frames, whose outlines and shading are fitted together, as in a white
-    image; or, where the mean still shows the scene, those of the borders.
+    The scene changes from frame to frame, but the lenses do not: their borders have large gradients
+    in all frames (`compute_calm`), which gives the lattice. The final centers are fitted to the
+    mean over the frames, with outlines and shading together, as in a white image. Where the mean
+    still shows the scene, they are fitted to the borders instead.
 
     Parameters
     ----------
@@ -257,8 +257,8 @@ def refine_grid(
     """Move a given grid, for instance a maker's, to the micro images of an image.
 
     The lens types and focal planes are kept. The grid may be off by up to a quarter of the pitch
-    in the middle of the image. By a single raw the grid is moved as a whole: its pitch and angle
-    are better known to the maker than to one view of a scene.
+    in the middle of the image. With a single raw the grid is moved as a whole, because the maker
+    knows its pitch and angle better than one view of a scene shows them.
 
     Parameters
     ----------
@@ -395,7 +395,7 @@ def _fit(
 ) -> tuple[MicroLensGrid, LensMatch]:
     """Fit lattice and bend, from the middle of the image outwards.
 
-    Returns the grid, and how each of its lenses was measured.
+    It returns the grid and the match of each of its lenses.
     """
     height, width = image.shape
     pitch = start.pitch_px
@@ -434,8 +434,8 @@ def _prefer_mean(
 ) -> tuple[tuple[MicroLensGrid, LensMatch], bool]:
     """Fit the mean over frames too; return the better of both fits, and whether it is the mean's.
 
-    Shading moves the borders of micro images, and what it does to them is not known. What it does
-    to outlines is. The mean shows outlines, and what is left of the scene.
+    Shading moves the borders of micro images by an unknown amount, and outlines by a known one. The
+    mean shows outlines, and the remains of the scene.
     """
     if average.count < 2:
         return found, False
@@ -551,7 +551,7 @@ def _finish(
 ) -> GridFit:
     """Add radius, lens types and overlap discs; then correct the centers for shading.
 
-    `outlines`: the centers are those of outlines in `image`, and not of rough borders.
+    `outlines` says that the centers were fitted to outlines in `image` and not to borders.
     """
     assert grid.indices_qr is not None
     assert grid.lattice is not None
@@ -604,8 +604,8 @@ def _finish(
 def _fit_shading(grid: MicroLensGrid, match: LensMatch) -> FieldFit:
     """Fit the slopes of the brightness inside micro images, in 1/px, linear over the image.
 
-    Shading by cos^4 grows in proportion to the distance from the axis. What else makes slopes (the
-    dark rim of the image circle, dust) is not of directions.
+    Shading by cos^4 grows in proportion to the distance from the axis. Other slopes (the dark rim
+    of the image circle, dust) do not depend on the direction of light.
     """
     good = match.good
     places, _, _ = _expect(grid, match.cells.indices[good])
@@ -642,12 +642,12 @@ def _take_off_shading(
 ) -> tuple[LensMatch, FloatArray]:
     """Correct a match for the shift of blurred outlines by shading; also return its uncertainty.
 
-    An outline is shaded first and blurred then. Where the relative brightness changes by `slope`
+    An outline is first shaded and then blurred. Where the relative brightness changes by `slope`
     per px across a micro image, a blur of variance c along an axis shifts it by -c slope. Pixels
     blur by 1/12 px^2; the micro aperture, a disc of radius `a` px that is seen from the main lens
-    with the radius `micro_px`, blurs by a micro_px / 4, as the shading goes with the direction in
-    which light leaves it. Lens types with different `micro_px` are shifted differently, and that
-    tells `a`; where types do not tell, `_APERTURE` does.
+    with the radius `micro_px`, blurs by a micro_px / 4, because shading depends on the direction in
+    which light leaves the aperture. Lens types with different `micro_px` are shifted differently,
+    which determines `a`; otherwise `_APERTURE` is used.
 
     The second return value is the shift, (n_lenses, 2), that one standard deviation of `a` makes.
     """
@@ -692,7 +692,7 @@ def _widen_covariance(grid: MicroLensGrid, match: LensMatch, unsure: FloatArray)
 def _add_deviations(grid: MicroLensGrid, match: LensMatch) -> MicroLensGrid:
     """Return the grid with the deviations of single lenses, if they are larger than their noise.
 
-    Each is shrunk towards zero by its noise relative to the spread of all: the best guess.
+    Each is shrunk towards zero according to its noise and the spread of all: the best estimate.
     """
     assert grid.lattice is not None
     assert grid.indices_qr is not None

@@ -1,8 +1,8 @@
 """Rough search for the micro-lens lattice in an image without prior knowledge.
 
 A micro-lens array multiplies the image by a pattern that repeats with the lattice over the whole
-image, so its spectrum has sharp peaks at the reciprocal lattice. What the scene adds is broad: it
-repeats from lens to lens with another period, which depends on the depth.
+image, so its spectrum has sharp peaks at the reciprocal lattice. The peaks of the scene are broad:
+it repeats from lens to lens with another period, which depends on the depth.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def find_lattice(image: Float32Array) -> Lattice:
 def compute_calm(image: Float32Array) -> Float32Array:
     """Return a map that is 1 where the image is bright and smooth, 0 at edges and in the dark.
 
-    What one micro lens shows ends where that of the next begins, so on the whole the borders of
-    micro images are rougher than their middles, whatever the scene; also where no dark gap lies
-    between them. Edges are those of the logarithm: bright and dark parts count alike.
+    The content of one micro image ends where that of the next begins, so borders have larger
+    gradients than middles for any scene, even without a dark gap between micro images. Gradients
+    are those of the logarithm, so that bright and dark parts have equal weight.
     """
     floor = max(0.03 * float(np.percentile(image[::4, ::4], 99.0)), 1e-6)
     log = np.log(np.maximum(image, 0.0) + np.float32(floor))

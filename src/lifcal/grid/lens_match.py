@@ -1,7 +1,7 @@
 """Positions of micro images: each is compared with the mean micro image.
 
-What is compared is the outline: the shading across a micro image (cos^4, the fall-off of the main
-lens) is fitted along with the place, so that it does not pull the center. See
+The outlines are compared: the shading across a micro image (cos^4, the fall-off of the main lens)
+is fitted together with the position, so that it does not bias the center. See
 docs/theory/grid.md.
 """
 
@@ -242,8 +242,9 @@ def _smooth_table(
 ) -> tuple[FloatArray, FloatArray]:
     """Return a folded cell and its derivatives, a periodic table (size, size, 3).
 
-    What pixels cannot show is left out. If `symmetric`, the cell is made symmetric about its
-    center of symmetry, which is returned first, in lattice units; zero otherwise.
+    Frequencies beyond those of the pixels are left out. If `symmetric`, the cell is made
+    symmetric about its center of symmetry, which is returned first, in lattice units; zero
+    otherwise.
     """
     size = len(table)
     transform = np.fft.fft2(table - table.mean())

@@ -116,9 +116,9 @@ def measure_profiles(
 def measure_fill(image: Float32Array, grid: MicroLensGrid) -> float:
     """Return the brightness of micro images near their borders relative to their middles.
 
-    It tells apertures apart: the main aperture's image fills the micro images more or less. What a
-    scene shows changes it by a few per cent. NaN if there is no whole micro image, or the grid is
-    a list of centers.
+    The value depends on the aperture, because the main aperture's image fills the micro images more
+    or less. The content of a scene changes it by a few per cent. It is NaN if there
+    is no whole micro image, or if the grid is a list of centers.
     """
     if grid.lattice is None:
         return math.nan
@@ -189,7 +189,8 @@ def find_types(
 def _coarse_rings(profiles: Profiles, pitch_px: float) -> FloatArray:
     """Return the mean brightness in a few rings up to half the pitch, (n_lenses, 6).
 
-    Relative to the lens' own mean over them: types differ in shape, dirt in brightness.
+    The values are relative to the lens' own mean, because types differ in shape and dirt in
+    brightness.
     """
     radius = (np.arange(profiles.totals.shape[1]) + 0.5) * profiles.step_px
     ring = np.minimum((radius / (0.5 * pitch_px) * _N_COARSE).astype(int), _N_COARSE)
@@ -246,8 +247,8 @@ def _separation(
 def match_types(image: Float32Array, grid: MicroLensGrid) -> tuple[int, ...] | None:
     """Return which type the lenses of each type resemble, by the overlap discs of the grid.
 
-    (0, 1, 2) if all is well. None if the image does not tell: types that are alike, too few
-    lenses, or a grid that is a list or has no discs.
+    The result is (0, 1, 2) if the types agree. It is None if the image does not show the types:
+    they are alike, there are too few lenses, or the grid is a list or has no discs.
     """
     n = grid.n_types
     if n == 1 or grid.lattice is None or grid.discs is None:
@@ -306,9 +307,9 @@ def fit_discs(
 ) -> FittedDiscs:
     """Fit the radii of the two discs to the mean profile of each lens type.
 
-    The light of the neighbors is included, and that a pixel averages over its area; `blur_px2` is
-    the variance of more blur, along an axis. With one lens type nothing tells which disc is which:
-    the larger one is called the main disc.
+    The model includes the light of the neighbors and the averaging over the area of a pixel;
+    `blur_px2` is the variance of additional blur along an axis. With one lens type the image does
+    not show which disc is which, and the larger one is called the main disc.
     """
     from scipy.optimize import least_squares
 

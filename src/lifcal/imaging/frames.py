@@ -87,7 +87,8 @@ class Frame:
 class Frames:
     """Frames that are read when they are asked for. Make one with `open_frames`.
 
-    All frames must have the size and the bits of most of them; `read` says which one has not.
+    All frames must have the size and the bit depth of most of them; `read` raises an error for one
+    that has not.
     """
 
     def __init__(self, files: Sequence[Path], bayer: str | None = None) -> None:
@@ -248,7 +249,8 @@ def natural_key(path: Path) -> list[tuple[int, int, str]]:
 def find_full_scale(brightest: int, bits: int) -> int:
     """Return the full scale for the fewest bits (10, 12, 14 or 16) that hold the brightest pixel.
 
-    Sensors of 10 or 12 bits are often stored in 16 as they are; full scale would be far off.
+    Values of sensors with 10 or 12 bits are often stored unchanged in 16 bits. 65535 would then be
+    far too large as full scale.
     """
     if bits == 8:
         return 255

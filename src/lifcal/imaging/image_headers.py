@@ -1,7 +1,7 @@
 """Headers of image files, and whether a file is complete.
 
-Decoders fill what is missing with gray and say nothing, so a file that was cut off while it was
-copied would pass. The headers also tell sizes without decoding.
+Decoders fill missing parts with gray without an error, so a file that was cut off while it was
+copied would be accepted. The headers also give sizes without decoding.
 """
 
 from __future__ import annotations

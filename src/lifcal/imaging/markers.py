@@ -81,11 +81,11 @@ def draw_marker(marker_id: int, cell_px: int = 8) -> npt.NDArray[np.uint8]:
 def detect_markers(image: npt.NDArray[np.uint8], dictionary: str = DICTIONARY) -> list[Marker]:
     """Find markers in a gray image, with sub-pixel corners, sorted by id.
 
-    Corners are where lines through the four edges meet: blur rounds a corner off, and what looks
-    for the corner itself (OpenCV's sub-pixel refinement) finds it too far inside, but blur does not
-    move a straight edge. Where something hides a part of these edges, the corners are where the
-    code inside says that they are. A marker of which too much is hidden is left out; so is an id
-    that appears twice, because which one is meant cannot be told.
+    Corners are the intersections of lines through the four edges. Blur rounds a corner off, so a
+    search for the corner itself (OpenCV's sub-pixel refinement) finds it too far inside, but blur
+    does not move a straight edge. Where something hides a part of the edges, the corners are
+    computed from the code inside. A marker of which too much is hidden is left out, and so is an id
+    that appears twice, because it is not known which one is meant.
     """
     if dictionary not in DICTIONARIES:
         raise ConfigError.unknown("marker dictionary", dictionary, DICTIONARIES)
@@ -164,7 +164,7 @@ def _check_code(
 ) -> FloatArray | None:
     """Return the corners, if the edges of the code are where they put them.
 
-    Else the corners that these edges tell; None if too few of them agree on any.
+    Otherwise return the corners that fit these edges, or None if too few of them agree.
 
     Parameters
     ----------
@@ -224,8 +224,8 @@ def _fit_code(
 ) -> tuple[FloatArray, float]:
     """Fit a homography to the edges of a code; return the corners, and the share that agrees.
 
-    Edges are looked for up to `reach_px` from where the homography puts them. Gauss-Newton on their
-    distances along their normals, with weights that make those of hidden edges count little.
+    Edges are searched up to `reach_px` from the places that the homography predicts. The fit is
+    Gauss-Newton on their distances along the normals, with robust weights for hidden edges.
     """
     places, directions = edges
     square = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
@@ -293,7 +293,7 @@ def _find_edges(
 def guess_dictionary(images: Sequence[npt.NDArray[np.uint8]], given: str) -> str | None:
     """Return another common dictionary of which the images show many more markers, or None.
 
-    A few markers may be read by chance in a dictionary that they are not of.
+    A few markers may be recognized by chance in a wrong dictionary.
     """
     counts = {
         name: sum(len(detect_markers(image, name)) for image in images)

@@ -151,8 +151,8 @@ class RaytrixCalibration:
     def grid(self, image_size: tuple[int, int], *, reverse_types: bool = False) -> MicroLensGrid:
         """Return the micro images on an image of this size, without their border.
 
-        The parameters are those of `lattice`. Focal planes are not set: a depth range is where a
-        type is of use, not where it is sharp.
+        The parameters are those of `lattice`. Focal planes are not set, because a depth range says
+        where a type is useful and not where it is sharp.
         """
         return MicroLensGrid.from_lattice(
             self.lattice(image_size, reverse_types=reverse_types),
@@ -168,8 +168,8 @@ class RaytrixCalibration:
     def _type_rule(self, unit: FloatArray, sign: float) -> tuple[int, int, int]:
         """Return the type rule that agrees with the offset of every type.
 
-        Of the few rules there are, it also lets the types repeat with `sub_grid_base`, or, without
-        one, makes neighbors differ.
+        If several rules agree, the one is chosen by which the types repeat with `sub_grid_base`,
+        or, without `sub_grid_base`, by which neighbors differ.
         """
         count = len(self.lens_types)
         if count == 1:

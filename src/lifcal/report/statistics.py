@@ -78,7 +78,8 @@ def build_statistics(
 ) -> dict[str, Any]:
     """Return the content of summary.json.
 
-    That of an adjustment (`lifcal.bundle.files.summary_to_dict`), and what the report shows.
+    It consists of the summary of an adjustment (`lifcal.bundle.files.summary_to_dict`) and the
+    statistics that the report shows.
     The size is bounded: points, cameras and frames beyond a limit are thinned evenly, and bins are
     fixed. NaN becomes null. Every key is explained in docs/how-to/reading-the-report.md.
 

@@ -259,7 +259,7 @@ def _compare_with_nominal(content: Mapping[str, Any]) -> list[Finding]:
 def _ask_engraving(content: Mapping[str, Any], codes: set[str]) -> str:
     """Return the question whether f_L is engraved on the lens, or an empty text.
 
-    f_L is in proportion to the pixel size; the images fit as well with a wrong one.
+    f_L is proportional to the pixel size, and the images fit equally well with a wrong one.
     """
     entry = content["parameters"]["f_L"]
     asked = "focal-length-differs" in codes  # among the reasons, with what was given
