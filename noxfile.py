@@ -37,7 +37,11 @@ def oldest(session: nox.Session) -> None:
 def coverage(session: nox.Session) -> None:
     """Measure which lines of the package the tests execute; compiled loops are left out."""
     session.install(".[test]")
-    session.run("pytest", "--cov=lifcal", "--cov-report=term", *session.posargs)
+    # Under the limit on file sizes of this test, coverage cannot write its own data.
+    full_disk = "tests/cli/test_cli.py::test_a_full_disk_is_one_line"
+    session.run(
+        "pytest", "--cov=lifcal", "--cov-report=term", f"--deselect={full_disk}", *session.posargs
+    )
 
 
 @nox.session
