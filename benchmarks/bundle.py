@@ -51,7 +51,7 @@ JUDGED = ("f_L", "b_L0", "B", "c_x", "c_y", "alpha", "F")
 NOISE_PX = 0.1
 R12_STRENGTH = Prior(0.5, 0.25)
 _CHOSEN = AdjustOptions(loss="huber", distortion="auto")
-"""Options of the figures in docs/bundle.md: terms of the distortion are chosen, by Huber's loss."""
+"""Options of the figures in docs/figures/bundle.md: terms that pay, Huber's loss."""
 DEPTHS_MM: Mapping[str, tuple[float, float]] = {
     "r5-12.5mm": (400.0, 1500.0),
     "r5-16mm": (400.0, 1500.0),

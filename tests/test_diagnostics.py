@@ -9,7 +9,7 @@ import pytest
 from lifcal.diagnostics import KINDS, Finding, Severity, format_kinds, keep_gravest
 from lifcal.errors import DataError
 
-PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "findings.md"
 
 
 def test_survives_json():

@@ -1,6 +1,6 @@
 """Calibration, depth and simulation for micro-lens-array light field cameras.
 
-What most programs use is here; docs/python.md shows how. From raws to results: `find_grid`,
+What most programs use is here; docs/how-to/python.md shows how. From raws to results: `find_grid`,
 `focus`, `calibrate`, `open_calibration`, `DepthEngine`. Each room of the package (`lifcal.camera`,
 `lifcal.calibration`, ...) offers more, and says what in its docstring.
 

@@ -1,4 +1,4 @@
-"""Array types, and the one function that checks an array at the door of the public API."""
+"""Array types, and functions that check arrays which users pass to the public API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 ImageArray: TypeAlias = npt.NDArray[np.uint8 | np.uint16]
 
 _BAND = 1 << 16
-"""Elements that are worked on at a time: what comes in between stays in the cache."""
+"""Elements that are processed at a time, so that intermediate arrays stay in the cache."""
 
 
 def check_array(
@@ -30,9 +30,9 @@ def check_array(
     Parameters
     ----------
     value : array_like
-        What the caller gave.
+        The value to check.
     name : str
-        How the caller calls it, for the message.
+        Name of the argument, for the error message.
     shape : tuple of int or None
         The shape needed; None stands for any length.
     finite : bool
@@ -81,9 +81,9 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def cut_rows(array: npt.NDArray[Any]) -> Iterator[slice | EllipsisType]:
-    """Return bands of rows, for what is done element by element in several steps.
+    """Return bands of rows, for operations that work element by element in several steps.
 
-    Over a whole image each step would make an array of its size.
+    Without bands, each step would allocate an array of the size of the whole image.
     """
     if array.ndim == 0:
         return iter((...,))
@@ -94,7 +94,7 @@ def cut_rows(array: npt.NDArray[Any]) -> Iterator[slice | EllipsisType]:
 def spread_choice(count: int, most: int) -> list[int]:
     """Return up to `most` of `count` indices, evenly spread, the first and the last among them.
 
-    One alone is in the middle.
+    If `most` is 1, the index is the middle one.
     """
     if count <= most:
         return list(range(count))

@@ -2,8 +2,8 @@
 
 A stage that sees something worth knowing makes a `Finding` with one of the codes of `KINDS` and
 hands it on with its result. Findings travel to summary.json, the terminal and the report. A program
-looks at their codes, severities and evidence; their text is for people only. docs/findings.md is
-made of `KINDS`.
+looks at their codes, severities and evidence; their text is for people only. The page
+docs/reference/findings.md is made of `KINDS`.
 """
 
 from __future__ import annotations
@@ -473,7 +473,7 @@ def keep_gravest(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def format_kinds() -> str:
-    """Return the table of all codes in Markdown: docs/findings.md holds it."""
+    """Return the table of all codes in Markdown: docs/reference/findings.md holds it."""
     lines = ["| code | severity | what it means | what to do |", "| --- | --- | --- | --- |"]
     for code, kind in sorted(KINDS.items()):
         severity = " or ".join(severity.value for severity in kind.severities)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LifcalError(Exception):
-    """Anything lifcal knows to be wrong. The command line prints its message on one line."""
+    """Base class of lifcal's errors. The command line prints the message on one line."""
 
 
 class InputError(LifcalError, ValueError):

@@ -15,7 +15,7 @@ from typing import Any
 from lifcal.errors import DataError
 
 _PART = ".lifcal-part"
-"""Ends the names of files that are not whole yet."""
+"""Suffix of the names of files that are still being written."""
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -46,7 +46,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def is_part(path: Path) -> bool:
-    """Tell whether this is a file that `write_bytes` did not come to finish."""
+    """Tell whether this is a temporary file that an interrupted `write_bytes` left behind."""
     return path.name.startswith(".") and path.name.endswith(_PART)
 
 
@@ -56,7 +56,7 @@ def make_part_path(folder: Path, name: str) -> Path:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what runs that were killed in the middle of writing left in a folder."""
+    """Remove the temporary files that killed runs left in a folder."""
     for part in folder.glob(f".*{_PART}"):
         part.unlink(missing_ok=True)
 
@@ -65,13 +65,13 @@ def remove_parts(folder: Path) -> None:
 def hold_folder(folder: Path) -> Iterator[None]:
     """Make a folder and keep other runs out of it; afterwards remove it if it stayed empty.
 
-    The system forgets the lock when the process ends, whatever ends it. Where folders cannot be
-    locked (Windows, some network drives), nothing is kept out.
+    The operating system releases the lock when the process ends, for whatever reason. Where folders
+    cannot be locked (Windows, some network drives), other runs are not kept out.
 
     Raises
     ------
     DataError
-        If another run holds it, or it cannot be made.
+        If another run uses the folder, or if it cannot be made.
     """
     check_writable(folder)
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -91,7 +91,7 @@ def hold_folder(folder: Path) -> Iterator[None]:
 
 
 def _lock(folder: Path) -> int | None:
-    """Return a handle that has a lock as long as it is open."""
+    """Return a file handle that holds a lock as long as it is open."""
     try:
         import fcntl
     except ImportError:
@@ -183,7 +183,7 @@ def read_json(path: Path, *, limit: int = 1 << 28) -> dict[str, Any]:
 
 
 def digest_files(sources: Mapping[str, Path | None]) -> dict[str, str | None]:
-    """Return what tells the files given from others."""
+    """Return a fingerprint of each given file, by which a changed file is noticed."""
     return {
         key: None
         if path is None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PlyElement:
-    """One kind of thing in a PLY file.
+    """One kind of element of a PLY file, for example its vertices.
 
     Parameters
     ----------
@@ -16,7 +16,7 @@ class PlyElement:
         'vertex', 'edge' or 'face'.
     count : int
     properties : sequence of str
-        What each row holds, in order, for example 'float x'.
+        Types and names of the columns in order, for example 'float x'.
     """
 
     name: str

@@ -11,14 +11,15 @@ from typing import Any
 import numba
 
 _PARTS_PER_THREAD = 4
-"""So that a thread with easy items takes over from one with hard ones."""
+"""Parts for each thread. More than one lets a thread that is done with easy items take over
+work."""
 
 
 class Threads:
-    """How many threads loops use, and the threads.
+    """The number of threads that loops use, and the threads themselves.
 
-    Numba's own (`parallel=True`) take more than twice as long to compile, and its default ones
-    must not be used by two threads of a program at a time.
+    Numba's own threads (`parallel=True`) are not used: such loops take more than twice as long to
+    compile, and numba's default threads must not be used by two threads of a program at a time.
     """
 
     def __init__(self) -> None:
@@ -44,14 +45,14 @@ class PartedLoop:
     Parameters
     ----------
     function : callable
-        Does the items from `begin` to `end`; what it writes for an item depends on no other.
+        Processes the items from `begin` to `end`. The output for an item must not depend on others.
     count : callable
         Returns the number of items from those of the arguments that its parameters name.
     least : int
-        Items that are worth a thread's start.
+        Smallest number of items in a part, so that starting a thread pays.
     options : dict
-        Numba's. A division by zero gives what IEEE says and never an exception: one bad item must
-        not end the loop over all.
+        Options of numba's compiler. A division by zero gives the IEEE result and never an
+        exception, so that one bad item does not end the whole loop.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class PartedLoop:
         self.__doc__ = function.__doc__
 
     def __call__(self, *arguments: Any) -> None:
-        """Do all items."""
+        """Process all items."""
         n = self._count(*(arguments[place] for place in self._places))
         size = max(-(-n // (_PARTS_PER_THREAD * THREADS.count)), self._least)
         if size >= n or THREADS.count == 1:
@@ -86,7 +87,7 @@ class PartedLoop:
         ]
         try:
             self._work(parts, size, n, arguments)
-        finally:  # they write to the arguments: not one may outlive the call
+        finally:  # they write to the arguments, so none of them may outlive the call
             wait(others)
         for other in others:
             other.result()
@@ -101,6 +102,6 @@ def in_parts(
 ) -> Callable[[Callable[..., None]], PartedLoop]:
     """Compile a loop, and share its items out to all cores when it is called.
 
-    `count`, `least`: as in `PartedLoop`; the options are Numba's.
+    `count` and `least` are those of `PartedLoop`; the other options are numba's.
     """
     return lambda function: PartedLoop(function, count, least, options)

@@ -15,7 +15,7 @@ from lifcal.camera import MicroLensGrid, OverlapDiscs
 from lifcal.errors import ConfigError, InputError
 
 FOCUS_SHAPES = ("linear", "overlap", "devignetted")
-"""Shapes of the focus-vignetting term (docs/bundle.md)."""
+"""Shapes of the focus-vignetting term (docs/theory/bundle.md)."""
 _SHAPE_IDS = {
     "linear": _kernels.FOCUS_LINEAR,
     "overlap": _kernels.FOCUS_OVERLAP,

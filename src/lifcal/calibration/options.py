@@ -61,8 +61,8 @@ class CalibrateOptions:
         Whether to use what is known from how cameras are made: c is near the middle of the image,
         and tangential distortion is small. See `camera_priors`.
     plane_error : float
-        Relative error of the focal planes that all lens types share (docs/virtual-depth.md). It
-        widens the sigmas.
+        Relative error of the focal planes that all lens types share. It widens the sigmas
+        (docs/theory/virtual-depth.md).
     settled_sigmas : float
         The rounds end early if no parameter moved by more than this part of its sigma: what is
         left to gain is then small against the noise.

@@ -18,7 +18,7 @@ from lifcal.errors import DataError
 from lifcal.files import read_bytes
 
 SIZE_LIMIT = 10_000_000
-"""Bytes. A calibration file has a few thousand."""
+"""Largest size of a file in bytes. A calibration file has a few thousand."""
 
 _UTF8_MARK = b"\xef\xbb\xbf"
 _WHITE = b" \t\r\n"

@@ -1,8 +1,8 @@
-"""Two apertures in a row: what of a micro lens is really used, and how that moves a blurred point.
+"""Two apertures in a row: which part of a micro lens is used, and how it shifts a blurred point.
 
 A sensor pixel at offset `m` from its micro-image center looks through the micro lens at the main
-lens. Of the micro aperture it uses the part from which the main aperture is seen: the overlap of
-two discs. See docs/camera-model.md, "Focus times vignetting".
+lens. It uses only that part of the micro aperture from which the main aperture is visible: the
+overlap of two discs. See docs/theory/camera-model.md, "Focus times vignetting".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def compute_disc_overlap(
     radius_a, radius_b : array_like
         Broadcast against each other and `distance`.
     distance : array_like
-        Between the centers, not negative.
+        Distance between the centers, not negative.
 
     Returns
     -------
@@ -110,9 +110,9 @@ class Apertures:
     Parameters
     ----------
     main_radius_mm : float
-        Of the main lens.
+        Radius of the main lens' aperture.
     micro_radius_mm : float
-        Of each micro lens.
+        Radius of the aperture of each micro lens.
     lens_to_array_mm, array_to_sensor_mm : float
         b_L0 and B.
     """
@@ -176,7 +176,7 @@ class Apertures:
         light : float64 array
             The share of the micro aperture that the point's light passes, 0 to 1.
         shift_mm : float64 array
-            Of the centroid, along the offset, outward positive; NaN where no ray arrives.
+            Shift of the centroid along the offset, positive outward; NaN where no ray arrives.
         """
         offset = np.abs(np.asarray(offset_mm, np.float64))
         depth = np.asarray(depth_v, np.float64)

@@ -39,20 +39,21 @@ from lifcal.errors import DataError, InputError
 from lifcal.files import write_text
 
 FOCUSED_SCALE = 2
-"""Raw pixels in a pixel of the totally focused image."""
+"""Width of a pixel of the totally focused image, in raw pixels."""
 
 
 @dataclass(frozen=True)
 class CameraModelFile:
-    """What `CameraModel.xml` says, in raw pixels and lifcal's units.
+    """Content of `CameraModel.xml`, in raw pixels and lifcal's units.
 
     Parameters
     ----------
     parameters : PhysicalParameters
     pixel_size_mm : float
-        Of the raw.
+        Size of a pixel of the raw image.
     image_size : (int, int)
-        Of the raw: twice that of the focused image. A raw with an odd size has one pixel more.
+        Size of the raw image, twice that of the focused image. A raw with an odd size has one pixel
+        more.
     distortion : BrownDistortion
     center_adjustment : bool
         Whether micro-lens centers were told from micro-image centers, as in the paper.
@@ -143,7 +144,9 @@ def read_authors_xml(path: str | Path) -> CameraModelFile:
 
 
 def describe_lost(camera: PlenopticCamera) -> tuple[str, ...]:
-    """Return sentences on what of a camera changes depth and `CameraModel.xml` cannot hold."""
+    """Return sentences about properties that affect depth and that `CameraModel.xml` cannot
+    hold.
+    """
     if camera.tilt is None or not camera.tilt.as_vector().any():
         return ()
     x, y = camera.tilt_angles_deg()[0].tolist()

@@ -1,7 +1,7 @@
-"""The smooth bend of a micro-lens grid: how its centers deviate from a regular lattice.
+"""The smooth bend of a micro-lens grid: the deviation of its centers from a regular lattice.
 
 Lens distortion, a tilted array or a tilted sensor move micro-image centers smoothly away from a
-lattice, by tenths of a pixel to several pixels. See docs/grid.md.
+lattice, by tenths of a pixel to several pixels. See docs/theory/grid.md.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ from lifcal.errors import InputError
 LARGEST_ORDER = 7
 """Radial distortion with three terms is a polynomial of order seven in the coordinates."""
 _BEYOND = 1.05
-"""Where the field ends, in half image sizes from the middle. Some lenses have their place in the
-lattice outside the image and their micro image inside it, by the size of the bend."""
+"""Limit of the field, in half image sizes from the middle. The bend can move a micro image into the
+image although its place in the lattice is outside."""
 _TILES = 64
-"""Tiles of the image that are predicted from the others. Each is some lenses across, as wide as
-what scene frames show in common; with fewer, leaving out a corner leaves its bend unknown."""
+"""Number of tiles for cross-validation; each is predicted from the others. A tile is several lenses
+wide, as wide as the common errors of scene frames. With fewer tiles, the bend in a corner would be
+unknown when its tile is left out."""
 _POINTS_A_TERM = 10
-"""Fewer points for each coefficient leave too little to judge the order by."""
+"""Points that are needed for each coefficient, so that the order can be judged."""
 _CLEAR_SIGMAS = 3.0
 """A higher order must predict better by this many standard errors of the difference. With two, one
 half of the frames of a real recording had order 6 and the other order 3."""
 _CLEAR_SHARE = 0.25
-"""Or by this share of the sum of squares: a bend that is in the corners alone has a large standard
-error, however clear it is."""
+"""A higher order is also accepted if it reduces the sum of squares by this share, because a bend in
+the corners alone has a large standard error, however clear it is."""
 _FAR_SIGMAS = 10.0
-"""Points farther off than this do not count at all: dust, or the wrong lens."""
+"""Points that are off by more sigmas have no weight: dust, or the wrong lens."""
 _LITTLE = 1e-9
-"""Added to the diagonal of well-scaled normal equations: changes nothing that points determine."""
+"""Regularization on the diagonal of the scaled normal equations; it has no visible effect."""
 _MOST_ROUNDS, _SETTLED = 25, 1e-3
-"""Rounds of reweighting, and the mean change of a weight at which they end: five rounds or so."""
+"""Largest number of reweighting rounds, and the mean change of a weight at which they end. Five
+rounds are usual."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,9 +165,9 @@ class FieldFit:
     order : int
         The highest total order; 1 if no bend paid.
     coefficients_px : (n_terms, 2) float64
-        In the order of `list_terms`.
+        Coefficients for x and y, in the order of `list_terms`.
     covariance_px2 : (n_terms, n_terms) float64
-        Of the coefficients along one axis, the mean of x and y.
+        Covariance of the coefficients along one axis, the mean of x and y.
     """
 
     image_size: tuple[int, int]
@@ -175,7 +177,7 @@ class FieldFit:
 
     @property
     def bend(self) -> GridBend | None:
-        """The terms that a lattice cannot hold."""
+        """The terms of order 2 and higher, which a lattice cannot represent."""
         if self.order < 2:
             return None
         return GridBend(self.image_size, self.coefficients_px[3:], self.covariance_px2)
@@ -256,7 +258,8 @@ class _TileSums:
     squares: FloatArray
 
     def predict(self, n_terms: int) -> tuple[FloatArray, FloatArray]:
-        """Return the coefficients without each tile, and how badly they predict that tile.
+        """Return the coefficients without each tile, and the error of their prediction of that
+        tile.
 
         (n_tiles, n_terms, 2), and the weighted sums of squares (n_tiles,).
         """

@@ -54,16 +54,16 @@ FORMAT_VERSION = "1.2"
 _UNITS = {name: kind.unit or "1" for name, kind in PARAMETERS.items()}
 _ARRAY_ONLY = ("F", "alpha", "beta")
 _AGREEMENT = 1e-6
-"""Relative: how far `pinhole_array` may be from what the intrinsics give."""
+"""Largest relative difference between `pinhole_array` and the values that the intrinsics give."""
 
 _NUMBER_LIST = re.compile(r"\[\n([-+.,\w\s]*)\]")
 """A list without strings, lists or objects in it, as `json.dumps` with an indent writes it."""
 _MAX_TYPES = 3
 _MAX_PX = 1e6
 _MAX_SIGMA = 1e150
-"""Its square is still a number."""
+"""Largest sigma that is accepted; its square is still a finite number."""
 _MAX_TILT = 0.01
-"""Per px: B would double over a hundred pixels, which is no camera."""
+"""Largest tilt that is accepted, per px. With it, B would double over a hundred pixels."""
 
 
 # Writing
@@ -94,7 +94,7 @@ def write_camera(
 
 
 def camera_to_dict(camera: PlenopticCamera) -> dict[str, Any]:
-    """Return what camera.json holds."""
+    """Return the content of camera.json."""
     sigmas = camera.sigmas()
     p = camera.parameters
     physical = dict(zip(PHYSICAL_PARAMETERS, p.as_vector().tolist(), strict=True))
@@ -199,7 +199,7 @@ def grid_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
 
 
 def _centers_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
-    """Return how the centers deviate from the lattice, without keys for what is not there."""
+    """Return the deviations of the centers from the lattice, without keys for absent parts."""
     content: dict[str, Any] = {}
     if grid.bend is not None:
         content["bend"] = {"coefficients_px": grid.bend.coefficients_px.tolist()}
@@ -310,7 +310,7 @@ def grid_from_dict(content: Mapping[str, Any], source: str = "grid") -> MicroLen
     ----------
     content : mapping
     source : str
-        What the messages name as the origin.
+        Origin of the content, for error messages.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A list of micro-image centers that is nearly a lattice, as lattice and bend."""
+"""Conversion of a list of micro-image centers that is nearly a lattice to lattice and bend."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from lifcal.camera.grid import Lattice, MicroLensGrid, check_image_size, find_ro
 from lifcal.errors import EstimationError, InputError
 
 _NEIGHBOR_REACH = 1.25
-"""In median distances: beyond the six or four nearest centers, short of the next."""
+"""Largest distance of neighbors in median distances: it includes the six or four nearest centers
+and excludes the next ones."""
 _MOST_OFF = 0.2
-"""In lattice units: an edge that is farther from whole steps does not count."""
+"""Largest deviation of an edge from whole lattice steps, in lattice units. Others are ignored."""
 _LEAST_CONNECTED = 0.9
-"""Share of the centers that must hang together by whole steps."""
+"""Share of the centers that whole lattice steps must connect."""
 _FEWEST = 12
-"""Centers that make a lattice worth speaking of."""
+"""Smallest number of centers from which a lattice is estimated."""
 
 
 def grid_from_center_list(
@@ -41,7 +42,7 @@ def grid_from_center_list(
     Parameters
     ----------
     centers_raw_px : (n_lenses, 2) float64
-        In any order; some may be missing.
+        Centers in any order; some may be missing.
     image_size : (int, int)
     radius_px : float or None
         Half the pitch if None.
@@ -141,7 +142,7 @@ def _find_basis(centers: FloatArray) -> FloatArray:
 
 
 def _count_steps(centers: FloatArray, basis: FloatArray) -> tuple[IntArray, IntArray]:
-    """Return which centers hang together by whole steps, and their places (q, r)."""
+    """Return which centers whole lattice steps connect, and their indices (q, r)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order
     from scipy.spatial import cKDTree

@@ -51,7 +51,7 @@ _TYPE_RULES = {
     (HEXAGONAL_COLUMNS, 3): (2, 1, 0),
     (ORTHOGONAL, 2): (0, 1, 0),
 }
-"""libpleno's rule for (k, l), where it can be said in lattice indices."""
+"""libpleno's type rule for (k, l), where lattice indices can express it."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class CompoteMesh:
 
 @dataclass(frozen=True)
 class CompoteIntrinsics:
-    """What `intrinsics.js` says.
+    """Content of `intrinsics.js`.
 
     Parameters
     ----------
@@ -157,11 +157,11 @@ class CompoteIntrinsics:
     radial, tangential : tuple of float
         Distortion of the main lens' image, in mm^-2, mm^-4, mm^-6 and mm^-1.
     array_tilt_deg : (float, float)
-        Of the micro-lens array against the sensor, as `ArrayTilt.from_angles` takes it: along the
+        Tilt of the micro-lens array against the sensor, as in `ArrayTilt.from_angles`: along the
         raw image's x and y, positive where lenses with a larger coordinate are nearer to the
         sensor. Zeros where the file has no pose of the array.
     array_rotation_deg : float
-        Of the array in its own plane, from the x axis towards the y axis.
+        Rotation of the array in its own plane, from the x axis towards the y axis.
     array_origin_mm : (float, float)
         The array's first lens, whose distances are D and d, from the principal point, along the
         raw image's x and y.
@@ -186,7 +186,7 @@ class CompoteIntrinsics:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What `camera` leaves out, for the user to see."""
+        """Content of the file that `camera` leaves out, for the user."""
         notes = []
         if any(self.radial) or any(self.tangential):
             notes.append(

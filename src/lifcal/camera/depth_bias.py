@@ -1,4 +1,4 @@
-"""How far off the virtual depths of depth maps are on average."""
+"""The mean error of the virtual depth in depth maps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DepthBias:
         object.__setattr__(self, "relative", read_only(relative.copy()))
 
     def remove(self, u: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-        """Return virtual depths without it, of the same type; NaN stays."""
+        """Return virtual depths without the bias, of the same type; NaN stays NaN."""
         u = np.asarray(u)
         out = np.empty_like(u)
         for part in cut_rows(u):

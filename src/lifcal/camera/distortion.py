@@ -22,7 +22,7 @@ from lifcal.errors import ConfigError, InputError
 
 
 class Distortion(ABC):
-    """What every distortion model offers.
+    """Interface of all distortion models.
 
     A model is a frozen dataclass whose fields are its coefficients, in the order of the columns of
     every Jacobian.
@@ -55,7 +55,7 @@ class Distortion(ABC):
         return type(self)(*map(float, values))
 
     def distort(self, points_und_px: npt.ArrayLike, center_px: npt.ArrayLike) -> FloatArray:
-        """Ideal raw coordinates to recorded ones.
+        """Convert ideal to recorded raw coordinates.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class Distortion(ABC):
         return out
 
     def undistort(self, points_raw_px: npt.ArrayLike, center_px: npt.ArrayLike) -> FloatArray:
-        """Recorded raw coordinates to ideal ones.
+        """Convert recorded to ideal raw coordinates.
 
         Returns
         -------
@@ -93,7 +93,7 @@ class Distortion(ABC):
     def compute_jacobians(
         self, points_und_px: npt.ArrayLike, center_px: npt.ArrayLike
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the derivatives of `distort` by the point and by the coefficients.
+        """Return the derivatives of `distort` with respect to the point and the coefficients.
 
         The derivative by the centre is the identity minus the first.
 
@@ -158,7 +158,7 @@ class BrownDistortion(Distortion):
 
 @dataclass(frozen=True)
 class DivisionDistortion(Distortion):
-    """The one-parameter division model: `x = x_d / (1 + strength r_d^2)`, both ways closed.
+    """The one-parameter division model, `x = x_d / (1 + strength r_d^2)`, with a closed inverse.
 
     Strong barrel distortion with one coefficient (negative: barrel).
     """

@@ -24,7 +24,8 @@ from lifcal.errors import ConfigError, InputError
 
 LAYOUTS = ("hexagonal-rows", "hexagonal-columns", "square")
 _NEIGHBOR_REACH = 1.25
-"""In pitches: beyond the six or four nearest lenses, short of the next (1.41 on a square)."""
+"""Largest distance of neighbors in pitches: it includes the six or four nearest lenses and excludes
+the next ones (1.41 on a square grid)."""
 DEVIATION_STEP_PX = 0.001
 """Deviations of single lenses are multiples of this. It is far below the noise of any measured
 center, and files can hold them as short whole numbers without changing them."""
@@ -158,7 +159,7 @@ class Lattice:
             Distance between neighbors.
         origin_px : (2,) float64
         rotation_rad : float
-            From the x axis towards the y axis (clockwise as the image is seen).
+            Rotation from the x axis towards the y axis (clockwise as the image is seen).
         aspect, shear : float
             Small departures from the ideal: y is multiplied by `aspect`, then x grows by
             `shear` times y, before the rotation.
@@ -385,7 +386,7 @@ class MicroLensGrid:
         bend : GridBend or None
             The bend of the new grid.
         radius_px : float or None
-            That of this grid if None.
+            Radius of the micro images; None keeps that of this grid.
         """
         if self.indices_qr is None:
             raise InputError("an explicit list of centers cannot be put on another lattice")
@@ -437,7 +438,7 @@ class MicroLensGrid:
 
     @cached_property
     def pitch_px(self) -> float:
-        """Distance between neighbors: of the lattice, or the median over the list."""
+        """Distance between neighbors: that of the lattice, or the median over an explicit list."""
         if self.lattice is not None:
             return self.lattice.pitch_px
         if len(self) < 2:

@@ -1,4 +1,4 @@
-"""The plenoptic camera: where a point in space appears in the micro images, and the way back."""
+"""The plenoptic camera: projection of points into micro images, and metric points from depth."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lifcal.camera.tilt import TILT_PARAMETERS, ArrayTilt
 from lifcal.errors import InputError
 
 _ROUNDING = 1e-13
-"""Of a variance, relative to what its terms add up to without cancelling."""
+"""Rounding error of a variance, relative to the sum of the absolute values of its terms."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,24 +46,21 @@ class MicroImagePoints:
 
 @dataclass(frozen=True, eq=False)
 class ProjectionJacobian:
-    """Recorded points and their derivatives.
+    """Projected points in recorded raw coordinates, and their derivatives.
 
     Parameters
     ----------
     points_raw_px : (n, 2) float64
     by_point : (n, 2, 3) float64
-        By the point in camera coordinates, px / mm.
+        Derivative with respect to the point in camera coordinates, px / mm.
     by_intrinsics : (n, 2, 5) float64
-        By F, c_x, c_y, alpha, beta. The micro-image centers are held where they were recorded, so
-        the columns of c include how their undistorted positions move.
+        Derivative with respect to F, c_x, c_y, alpha and beta. The recorded micro-image centers are
+        held, so the columns of c include the motion of the undistorted centers.
     by_distortion : (n, 2, n_parameters) float64
-        By the coefficients of the distortion, the moving centers included.
+        Derivative with respect to the distortion coefficients, including the motion of the
+        undistorted centers.
     by_tilt : (n, 2, 2) float64
-        By t_x and t_y of the array's tilt.
-    by_physical : (n, 2, 5) float64
-        By f_L, b_L0, B, c_x, c_y.
-    by_pose : (n, 2, 6) float64
-        By the step of `RigidTransform.step` on `cam_from_world`: rotation in rad, shift in mm.
+        Derivative with respect to t_x and t_y of the array's tilt.
     """
 
     points_raw_px: FloatArray
@@ -76,12 +73,16 @@ class ProjectionJacobian:
 
     @property
     def by_physical(self) -> FloatArray:
-        """Derivative by the paper's parameters."""
+        """Derivative with respect to f_L, b_L0, B, c_x and c_y, (n, 2, 5) float64."""
         return self.by_intrinsics @ self._array_by_physical
 
     @property
     def by_pose(self) -> FloatArray:
-        """Derivative by the step of the pose: by_point @ [-[x]_x | I]."""
+        """Derivative with respect to a step of the pose, (n, 2, 6) float64.
+
+        The step is that of `RigidTransform.step` on `cam_from_world`: rotation in rad, then
+        translation in mm. The derivative is `by_point @ [-[x]_x | I]`.
+        """
         rows = np.empty((len(self.by_point), 2, 6))
         # a @ -[x]_x = (x cross a) for each row a of by_point
         rows[:, :, :3] = np.cross(self._points_cam_mm[:, None, :], self.by_point)
@@ -102,16 +103,16 @@ class PlenopticCamera:
         Micro-image centers on the recorded raw image; it also holds the image size.
     distortion : Distortion
     scale_source : str or None
-        Where metres come from ('simulation', 'markers', ...). None: lengths in the scene, beta
-        and B have no metric meaning.
+        Source of the metric scale ('simulation', 'markers', ...). None means that lengths in the
+        scene, beta and B have no metric meaning.
     covariance : (n_parameters, n_parameters) float64 or None
-        Of the `parameter_names`: F, c_x, c_y, alpha, beta, the distortion coefficients and, where
-        there is a tilt, t_x and t_y.
+        Covariance of the parameters in `parameter_names`: F, c_x, c_y, alpha, beta, the distortion
+        coefficients and, where there is a tilt, t_x and t_y.
     depth_bias : DepthBias or None
-        Of depth maps made with this camera; None: not known.
+        Mean error of depth maps made with this camera; None if it is not known.
     tilt : ArrayTilt or None
-        Of the micro-lens array against the sensor; None: the array is taken as parallel. f_L, b_L0,
-        B, alpha and beta are those of a lens whose micro image is at c.
+        Tilt of the micro-lens array against the sensor; None means that the array is parallel. f_L,
+        b_L0, B, alpha and beta are those of a lens whose micro image is at c.
     """
 
     parameters: PhysicalParameters
@@ -189,20 +190,20 @@ class PlenopticCamera:
 
     @cached_property
     def _intrinsics(self) -> FloatArray:
-        """What the kernels take: F, c_x, c_y, alpha, beta, t_x, t_y."""
+        """The intrinsics as the kernels need them: F, c_x, c_y, alpha, beta, t_x, t_y."""
         tilt = np.zeros(2) if self.tilt is None else self.tilt.as_vector()
         return read_only(np.concatenate([self.array.as_vector(), tilt]))
 
     # Uncertainty
 
     def physical_covariance(self) -> FloatArray | None:
-        """Return the covariance of f_L, b_L0, B, c_x, c_y and what follows in `covariance`."""
+        """Return the covariance of f_L, b_L0, B, c_x, c_y and the rest of `parameter_names`."""
         if self.covariance is None:
             return None
         jacobian = np.eye(len(self.covariance))
         jacobian[:5, :5] = self.array.physical_jacobian(self.pixel_size_mm)
         propagated: FloatArray = jacobian @ self.covariance @ jacobian.T
-        # What was held in this form has no variance but for rounding, of either sign.
+        # A parameter that was held in this form has a variance of rounding errors, of either sign.
         most = (np.abs(jacobian) @ np.sqrt(np.diag(self.covariance))) ** 2
         held = np.diag(propagated) <= _ROUNDING * most
         propagated[held] = propagated[:, held] = 0.0
@@ -225,8 +226,8 @@ class PlenopticCamera:
     def tilt_angles_deg(self) -> tuple[FloatArray, FloatArray | None]:
         """Return the array's angles, (2,), as in `ArrayTilt.from_angles`, and their sigmas.
 
-        Zeros where the camera has no tilt; None for sigmas that are not known. B is taken as exact:
-        its uncertainty changes the angles by less than theirs.
+        The angles are zero if the camera has no tilt, and sigmas that are not known are None. B is
+        taken as exact: its uncertainty changes the angles by less than their own.
         """
         if self.tilt is None:
             return np.zeros(2), None
@@ -299,7 +300,7 @@ class PlenopticCamera:
         ----------
         points_cam_mm : (n, 3) float64
         lenses : (n,) int
-            Index into the grid. Whether the lens sees the point is not asked.
+            Index of the lens in the grid. It is not checked whether the lens sees the point.
 
         Returns
         -------

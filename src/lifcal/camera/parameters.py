@@ -10,7 +10,7 @@ NO_SCALE = "no scale"
 
 @dataclass(frozen=True)
 class ParameterKind:
-    """What a parameter is.
+    """Unit and meaning of a parameter.
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ class ParameterKind:
         '' for a pure number.
     meaning : str
     needs_scale : bool
-        Whether its value means something only if the scale is known.
+        Whether the value has a meaning only if the scale is known.
     """
 
     unit: str
@@ -39,7 +39,8 @@ PARAMETERS = {
     "t_y": ParameterKind("1/px", "tilt of the micro-lens array along y"),
     "g": ParameterKind("", "strength of the focus-vignetting term"),
 }
-"""All but the terms of a distortion, which its model names, and the focal planes."""
+"""All parameters except the distortion terms, which the distortion model names, and the focal
+planes."""
 
 
 def unit_of(name: str, *, metric: bool = True) -> str:
@@ -49,7 +50,7 @@ def unit_of(name: str, *, metric: bool = True) -> str:
     ----------
     name : str
     metric : bool
-        False: there is no scale, and lengths have no unit.
+        False if there is no scale, so that lengths have no unit.
     """
     kind = PARAMETERS.get(name)
     if kind is None:

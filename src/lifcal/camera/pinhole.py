@@ -1,4 +1,4 @@
-"""An ordinary pinhole camera: what focused images and true views are images of."""
+"""An ordinary pinhole camera, the model of focused images and of true views."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PinholeIntrinsics:
-    """Of an image without distortion; pixel centers are integers."""
+    """Intrinsics of an image without distortion; pixel centers are at integers."""
 
     width: int
     height: int
@@ -17,5 +17,5 @@ class PinholeIntrinsics:
     cy: float
 
     def crop(self, x: int, y: int, width: int, height: int) -> PinholeIntrinsics:
-        """Return those of a part of the image, from pixel (x, y) on."""
+        """Return the intrinsics of a part of the image that begins at pixel (x, y)."""
         return PinholeIntrinsics(width, height, self.fx, self.fy, self.cx - x, self.cy - y)

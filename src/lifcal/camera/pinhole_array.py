@@ -1,9 +1,9 @@
-"""The plenoptic camera as an array of projective pinholes, and the way there and back.
+"""The plenoptic camera as an array of projective pinholes, and conversions to and from it.
 
     F = L / s,  alpha = (L / B) (1 - b_L0 / f_L),  beta = (L / B) b_L0,  L = b_L0 + B
 
 turn the paper's model into `x_R = C + (F (x, y) + (c - C) z) / (alpha z + beta)`, exactly; the
-derivation is in docs/camera-model.md.
+derivation is in docs/theory/camera-model.md.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class PhysicalParameters:
     Parameters
     ----------
     focal_length_mm : float
-        f_L, of the main lens.
+        f_L, focal length of the main lens.
     lens_to_array_mm : float
-        b_L0, main lens to micro-lens array.
+        b_L0, distance from the main lens to the micro-lens array.
     array_to_sensor_mm : float
-        B, micro-lens array to sensor.
+        B, distance from the micro-lens array to the sensor.
     principal_x_px, principal_y_px : float
-        c, in raw pixels.
+        c, the principal point in raw pixels.
     """
 
     focal_length_mm: float
@@ -91,7 +91,7 @@ class PhysicalParameters:
         )
 
     def array_jacobian(self, pixel_size_mm: float) -> FloatArray:
-        """Return the derivative of ARRAY_PARAMETERS by PHYSICAL_PARAMETERS, (5, 5)."""
+        """Return the derivative of ARRAY_PARAMETERS with respect to PHYSICAL_PARAMETERS, (5, 5)."""
         f, b0, b = self.focal_length_mm, self.lens_to_array_mm, self.array_to_sensor_mm
         ratio = (b0 + b) / b
         jacobian = np.zeros((5, 5))
@@ -120,7 +120,7 @@ class PinholeArray:
     alpha : float
         Virtual depth of a point at infinity.
     beta_mm : float
-        Carries the scale of the scene, alone.
+        The only parameter that depends on the scale of the scene.
     """
 
     focal_px: float
@@ -171,7 +171,7 @@ class PinholeArray:
         )
 
     def physical_jacobian(self, pixel_size_mm: float) -> FloatArray:
-        """Return the derivative of PHYSICAL_PARAMETERS by ARRAY_PARAMETERS, (5, 5)."""
+        """Return the derivative of PHYSICAL_PARAMETERS with respect to ARRAY_PARAMETERS, (5, 5)."""
         s = pixel_size_mm
         length = self.focal_px * s
         total = self.beta_mm + length

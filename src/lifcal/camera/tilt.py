@@ -10,7 +10,7 @@ Lens k is then still a projective pinhole, with
     alpha_k = (alpha + tau_k) / (1 + tau_k),     beta_k = beta / (1 + tau_k)
 
 so it sees a point at the virtual depth u_k, with u_k - 1 = (u - 1) / (1 + tau_k). The derivation is
-in docs/camera-model.md.
+in docs/theory/camera-model.md.
 """
 
 from __future__ import annotations

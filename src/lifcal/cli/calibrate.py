@@ -113,7 +113,7 @@ def calibrate(
             "--set",
             metavar="NAME=VALUE",
             help="Any other option of a stage, measure.window_px=4 for example; may be repeated. "
-            "docs/calibrate.md lists the names.",
+            "docs/how-to/calibrate.md lists the names.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

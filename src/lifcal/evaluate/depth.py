@@ -1,4 +1,4 @@
-"""Scene points against true depth maps."""
+"""Comparison of scene points with true depth maps."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lifcal.geometry import RigidTransform
 from lifcal.imaging.files import read_image
 
 _REACH_PX = 2.0
-"""How far from a point's place the nearest known depth may be."""
+"""Largest distance from a point to the nearest known depth."""
 
 
 @dataclass(frozen=True)
 class DepthComparison:
-    """Depths of points in the views that saw them against the true depth maps.
+    """Errors of the depths of points, in the views that saw them, against true depth maps.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ def measure_depth_errors(
 ) -> FloatArray:
     """Return (z - z_true) / z_true of points in one view.
 
-    The true depth is interpolated linearly in 1/z, which is exact on planes; beside what is not
-    known it is that of the nearest pixel.
+    The true depth is interpolated linearly in 1/z, which is exact on planes; next to unknown pixels
+    it is the depth of the nearest known pixel.
 
     Parameters
     ----------
@@ -70,12 +70,13 @@ def measure_depth_errors(
     pinhole : PinholeIntrinsics
     true_cam_from_world : RigidTransform
     points_world_mm : (n, 3) float64
-        In the true world.
+        Points in the true world.
 
     Returns
     -------
     (m,) float64
-        Of the m <= n points that fall on the map, not more than two pixels from a known depth.
+        Relative errors of the m <= n points that fall on the map, within two pixels of a known
+        depth.
     """
     image = read_image(depth_path)
     if image.shape != (pinhole.height, pinhole.width):

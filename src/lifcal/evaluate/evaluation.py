@@ -1,4 +1,4 @@
-"""A calibration folder against the truth of a simulation."""
+"""Comparison of a calibration folder with the truth of a simulation."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from lifcal.export import StoredCalibration, open_calibration
 from lifcal.geometry import RigidTransform, SimilarityTransform, read_tum
 
 _SAME_PITCH = 0.005
-"""Relative difference between the grids of one camera."""
+"""Largest relative difference between the pitches of two grids of one camera."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How far a calibration is from the truth.
+    """Differences between a calibration and the truth.
 
     Parameters
     ----------
     folder, truth : Path
     scale_source : str or None
-        Where the calibration has its metres from. None: only what needs no scale is compared.
+        Source of the calibration's metric scale. None: only parameters that need no scale are
+        compared.
     parameters : tuple of ParameterComparison
     mean_error_square : float or None
         Mean of the squared errors in sigmas: of f_L, b_L0, B, c_x, c_y, or without a scale of F,
@@ -48,7 +49,7 @@ class Evaluation:
     trajectory : TrajectoryComparison or None
     depth : DepthComparison or None
     notes : tuple of str
-        What was not compared, and why.
+        Sentences that say what was not compared, and why.
     """
 
     folder: Path
@@ -173,8 +174,8 @@ def _check_same_sensor(calibration: StoredCalibration, true: PlenopticCamera, tr
 def _frame_number(calibration: StoredCalibration, row: int) -> int:
     """Return which frame of the simulation a view is.
 
-    Simulated frames are named by their number, which holds also where only some of them were
-    calibrated with; otherwise the place in the sequence is all there is.
+    Simulated frames are named by their number, which is valid even if only some of them were used.
+    Frames with other names are identified by their position in the sequence.
     """
     name = calibration.names[row]
     return int(name) if name.isascii() and name.isdigit() else int(calibration.views[row])

@@ -1,4 +1,4 @@
-"""Intrinsics against the truth, in their units, in per cent and in sigmas."""
+"""Comparison of intrinsics with the truth, in their units, in per cent and in sigmas."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ TILT_ANGLES = ("tilt_x", "tilt_y")
 _METRIC = ("f_L", "b_L0", "B", "c_x", "c_y", "F", "alpha", "beta")
 _WITHOUT_SCALE = ("F", "c_x", "c_y", "alpha")
 _HELD = 1e-10
-"""A sigma below this part of the value is that of a parameter that was held."""
+"""A parameter whose sigma is below this part of its value was held."""
 _GRID = 129
 
 
 @dataclass(frozen=True)
 class ParameterComparison:
-    """One parameter against the truth.
+    """Comparison of one parameter with the truth.
 
     Parameters
     ----------
     name, unit : str
     estimated, true : float
-        For the distortion: the largest displacement over the image.
+        Values of the parameter; for the distortion, the largest displacement over the image.
     error : float
         Estimated less true. For the distortion: the largest difference of the displacements.
     percent : float or None
-        Of the true value; None for the principal point and the distortion, which have no natural
-        zero.
+        Error in per cent of the true value; None for the principal point and the distortion, which
+        have no natural zero.
     sigma : float or None
         None where it is not known or the parameter was held.
     error_sigmas : float or None
@@ -66,7 +66,7 @@ def compare_parameters(
     metric: bool,
     physical: PlenopticCamera | None = None,
 ) -> tuple[ParameterComparison, ...]:
-    """Compare what has a meaning: without a scale, F, c, alpha and the distortion.
+    """Compare all parameters that have a meaning: without a scale, F, c, alpha and the distortion.
 
     Parameters
     ----------
@@ -147,9 +147,10 @@ def compute_error_squares(
 ) -> tuple[float | None, float | None]:
     """Return the mean square of the errors in sigmas, without and with their correlations.
 
-    Over f_L, b_L0, B, c_x, c_y, or without a scale F, c_x, c_y, alpha; what was held is left out.
-    Both are about 1 if the sigmas are honest. The second, e^T C^-1 e / n, also sees an error in a
-    combination of parameters that is better known than each of them.
+    The mean is over f_L, b_L0, B, c_x and c_y, or, without a scale, over F, c_x, c_y and alpha;
+    parameters that were held are left out.
+    Both are about 1 if the sigmas are honest. The second, e^T C^-1 e / n, also reveals an error in
+    a combination of parameters that is better known than each of them.
     """
     order = PHYSICAL_PARAMETERS if metric else ARRAY_PARAMETERS
     by_name = {row.name: row for row in rows if row.name in order and row.sigma is not None}
@@ -169,7 +170,9 @@ def compute_error_squares(
 
 
 def find_missing_terms(estimated: Distortion, true: Distortion) -> str:
-    """Return which terms of the true distortion were not estimated, or the model; '' for none."""
+    """Return the terms of the true distortion that were not estimated, or its model; '' for
+    none.
+    """
     needed = [name for name in true.parameter_names() if getattr(true, name) != 0.0]
     if needed and type(estimated) is not type(true):
         return f"of the model {true.name!r}"
@@ -187,7 +190,7 @@ def _values(camera: PlenopticCamera) -> dict[str, float]:
 
 
 def _displacements(camera: PlenopticCamera) -> FloatArray:
-    """Return by how much the distortion moved what is recorded at a grid of pixels, (n, 2)."""
+    """Return the displacement by the distortion at a grid of recorded pixels, (n, 2)."""
     width, height = camera.image_size
     xs, ys = np.meshgrid(np.linspace(0, width - 1, _GRID), np.linspace(0, height - 1, _GRID))
     recorded = np.column_stack([xs.ravel(), ys.ravel()])

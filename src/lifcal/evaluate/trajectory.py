@@ -1,4 +1,4 @@
-"""Trajectories against the truth."""
+"""Comparison of trajectories with the truth."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _SMALLEST_SPREAD = 1e-3
 
 @dataclass(frozen=True)
 class TrajectoryComparison:
-    """Camera positions and orientations against the truth, after alignment.
+    """Errors of camera positions and orientations after alignment with the truth.
 
     Parameters
     ----------
     n_frames : int
-        With an estimated and a true pose.
+        Number of frames with an estimated and a true pose.
     alignment : str
         'SE3', or 'Sim3' for a calibration without scale.
     translation_rmse_mm, rotation_rmse_deg : float
         Root mean square of the absolute pose error.
     length_mm : float
-        Of the true path.
+        Length of the true path.
     scale : float
         Factor of the Sim3 alignment, which takes the estimated trajectory to the true one.
     """
@@ -42,7 +42,7 @@ class TrajectoryComparison:
 
 
 def can_align(true: Sequence[RigidTransform]) -> bool:
-    """Return whether positions fix a frame: three or more, not on one line."""
+    """Return whether positions determine an alignment: three or more, not on one line."""
     if len(true) < 3:
         return False
     positions = np.array([pose.translation_mm for pose in true])
@@ -61,7 +61,7 @@ def compare_trajectories(
     Parameters
     ----------
     estimated, true : sequence of RigidTransform
-        Of the same frames; `can_align(true)`.
+        Poses of the same frames, for which `can_align(true)` holds.
     metric : bool
         False: the scale is aligned too.
 
@@ -69,7 +69,7 @@ def compare_trajectories(
     -------
     comparison : TrajectoryComparison
     alignment : SimilarityTransform
-        From the estimated world to the true one.
+        Transform from the estimated world to the true one.
     """
     found, wanted = (
         np.array([pose.translation_mm for pose in poses]) for poses in (estimated, true)

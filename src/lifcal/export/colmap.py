@@ -48,7 +48,7 @@ class ColmapCamera:
 
 
 def to_colmap_px(points_raw_px: FloatArray, scale: float) -> FloatArray:
-    """Raw pixels (centers at integers) to those of a scaled image (centers at half-integers)."""
+    """Convert raw pixels (centers at integers) to those of a scaled image (at half-integers)."""
     return (points_raw_px + 0.5) * scale
 
 

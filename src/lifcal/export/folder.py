@@ -274,7 +274,7 @@ def _read_frames(folder: Path) -> dict[int, _Frame]:
 
 
 def _find_views(times: FloatArray, known: dict[int, _Frame], path: Path) -> IntArray:
-    """Return which frames have these timestamps: their numbers, if no frames are listed."""
+    """Return the frames that have these timestamps; if no frames are listed, their numbers."""
     if not known:
         views = np.rint(times).astype(np.int64)
         off = np.abs(views - times)

@@ -1,7 +1,7 @@
-"""Files by which a folder of images is an ordinary RGB-D recording.
+"""Files that make a folder of images an ordinary RGB-D recording.
 
 The layout is that of the TUM RGB-D benchmark: images and 16-bit depth maps with lists of time
-stamps. `camera.yaml` is what ORB-SLAM3 reads beside it, `intrinsics.json` what Open3D reads.
+stamps. In addition, `camera.yaml` is for ORB-SLAM3 and `intrinsics.json` for Open3D.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lifcal.errors import InputError
 from lifcal.files import write_json, write_text
 
 DEPTH_FACTORS = (5000, 2000, 1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)
-"""Units of a metre in 16-bit depth maps; the first is the TUM benchmark's."""
+"""Units per metre that 16-bit depth maps can have; the first is that of the TUM benchmark."""
 SIGMA_FINER = 10
-"""How much finer the units of sigma are: it is a small part of the depth."""
+"""Factor by which the units of sigma are finer, because sigma is a small part of the depth."""
 _FULL = 65535
 
 
 def choose_depth_factor(far_mm: float) -> int:
-    """Return the units of a metre with which a depth fits into 16 bits.
+    """Return the largest number of units per metre with which a depth fits into 16 bits.
 
     Raises
     ------
@@ -95,7 +95,8 @@ def write_orbslam(
 ) -> None:
     """Write the settings for ORB-SLAM3 with an RGB-D camera.
 
-    It stops at a number of the wrong type, so reals have a decimal point and whole numbers none.
+    ORB-SLAM3 stops at a number of the wrong type, so real numbers have a decimal point and integers
+    have none.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ class RgbdFolder:
         Units of a metre.
     times : tuple of float
     names : tuple of str
-        Of the frames.
+        Names of the frames.
     """
 
     folder: Path

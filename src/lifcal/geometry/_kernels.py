@@ -27,8 +27,8 @@ def pixels_within(position, reach, count):
 def take_median(values):
     """Sort a few finite values in place and return their median; NaN if there are none.
 
-    By insertion: for the hundreds of values that kernels have at most, and a fraction of the time
-    that NumPy's median takes to compile.
+    Insertion sort is fast enough for the hundreds of values that kernels have at most, and compiles
+    in a fraction of the time that NumPy's median needs.
     """
     n = values.shape[0]
     if n == 0:

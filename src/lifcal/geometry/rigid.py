@@ -71,19 +71,19 @@ class RigidTransform:
         Parameters
         ----------
         points : (n_points, 3) float64
-            In the source frame. NaN stays NaN.
+            Points in the source frame. NaN stays NaN.
 
         Returns
         -------
         (n_points, 3) float64
-            In the target frame.
+            The points in the target frame.
         """
         array = check_array(points, "points", (None, 3))
         transformed: FloatArray = array @ self.rotation.T + self.translation_mm
         return transformed
 
     def inverse(self) -> RigidTransform:
-        """Return the transform back."""
+        """Return the inverse transform."""
         return RigidTransform(self.rotation.T, -self.rotation.T @ self.translation_mm)
 
     def __matmul__(self, other: RigidTransform) -> RigidTransform:

@@ -1,4 +1,4 @@
-"""Similarity transforms, and the one that takes points to others best."""
+"""Similarity transforms, and their estimation from pairs of points."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SimilarityTransform:
     def align(
         cls, source_mm: npt.ArrayLike, target_mm: npt.ArrayLike, *, with_scale: bool = False
     ) -> SimilarityTransform:
-        """Return the transform that takes points to others with the least sum of squares.
+        """Estimate the transform from source to target points by least squares.
 
         The closed form of Umeyama (1991): the rotation from a singular value decomposition of the
         points' covariance, mirrored if it were a reflection.

@@ -15,9 +15,9 @@ from lifcal.files import read_bytes, write_text
 from lifcal.geometry.rigid import RigidTransform
 
 _LEAST_STEP_S = 1e-6
-"""Times are written with six decimals."""
+"""Smallest difference of two times, in s, because files hold six decimals."""
 _MOST_SECONDS = 1e11
-"""Since 1970: beyond the year 5000. Milliseconds and less are larger."""
+"""Largest valid time in s since 1970, beyond the year 5000. Times in ms or us are larger."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Trajectory:
 
 
 def write_tum(path: Path, trajectory: Trajectory) -> None:
-    """Write `t tx ty tz qx qy qz qw` a line: camera to world, metres."""
+    """Write one line `t tx ty tz qx qy qz qw` for each pose: camera to world, in metres."""
     lines = ["# timestamp tx ty tz qx qy qz qw (camera to world, metres)"]
     for timestamp, pose in zip(trajectory.timestamps, trajectory.world_from_cam, strict=True):
         numbers = [*(pose.translation_mm / 1000.0), *pose.quaternion_xyzw()]
@@ -88,7 +88,7 @@ def read_tum(path: Path) -> Trajectory:
 
 
 def read_timestamps(path: Path) -> list[float]:
-    """Read one time a line, its first word, rising; DataError names the line that is wrong."""
+    """Read rising times, the first word of each line; DataError names a line that is wrong."""
     found: list[float] = []
     text = read_bytes(path).decode("utf-8", errors="replace")
     for number, line in enumerate(text.splitlines(), start=1):

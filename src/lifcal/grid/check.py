@@ -1,4 +1,4 @@
-"""Whether a grid is where the micro images of a frame are."""
+"""Comparison of a grid with the micro images of frames."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lifcal.grid.plenoptic import check_plenoptic
 from lifcal.imaging.frames import Frame, Frames
 
 LARGE_MISFIT = 0.01
-"""A misfit of the centers to the raws, in pitches, from which a user is told: 0.2 px at a pitch of
-20 px. Raws of the grid's own camera show 0.03 px; a center that is wrong by 0.2 px moves a virtual
-point by up to 0.8 px."""
+"""A misfit of the centers to the raws, in pitches, from which a finding is made: 0.2 px at a pitch
+of 20 px. Raws of the grid's own camera show 0.03 px; a center that is wrong by 0.2 px moves a
+virtual point by up to 0.8 px."""
 POOR_MISFIT = 0.05
 """A misfit of the centers to the raws, in pitches, from which a calibration is poor."""
 LARGE_FILL_RATIO = 1.15
 """The ratio of brightness near the borders of micro images, raws over white image, from which a
-user is told. Raws of the same aperture agree within 0.04; an aperture that is wider by a tenth
+finding is made. Raws of the same aperture agree within 0.04; an aperture that is wider by a tenth
 changes the ratio by half."""
 _PARTS = 3
 """Parts of the image along each side in which the grid is compared with a frame."""
@@ -65,10 +65,10 @@ _SURE_SIGMAS = 5.0
 
 
 def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
-    """Raise DataError if a frame does not show micro images where the grid has them.
+    """Raise DataError if the micro images of a frame are not at the centers of the grid.
 
-    Size and pitch are those of `check_plenoptic`. The place is not asked where the grid is a list
-    of centers or nothing dark is between micro images.
+    Size and pitch are those of `check_plenoptic`. The position is not checked if the grid is a list
+    of centers, or if there is no dark gap between micro images.
     """
     check_plenoptic(frame, grid)
     if grid.lattice is None or measure_modulation(frame, grid.lattice) < _LEAST_MODULATION:
@@ -92,10 +92,10 @@ def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
 
 
 def check_lens_types(frame: Frame, grid: MicroLensGrid) -> None:
-    """Raise DataError if the lenses of a frame look like those of other types than the grid says.
+    """Raise DataError if the micro images of a frame look as if the lens types were exchanged.
 
-    By the fall-off of brightness inside micro images, which the overlap discs of the grid predict.
-    A grid that is off by a whole lens shows in nothing else.
+    The check uses the fall-off of brightness inside micro images, which the overlap discs of the
+    grid predict. Nothing else reveals a grid that is off by a whole lens.
     """
     found = match_types(frame.gray, grid)
     if found is None or found == tuple(range(grid.n_types)):
@@ -107,10 +107,10 @@ def check_lens_types(frame: Frame, grid: MicroLensGrid) -> None:
 
 
 def compare_fill(white: Frame, frames: Iterable[Frame], grid: MicroLensGrid) -> float:
-    """Return how much brighter micro images are near their borders in frames than in a white image.
+    """Return the ratio of brightness near the borders of micro images, frames to white image.
 
-    Each is relative to the middle of micro images; the median over the frames counts. The ratio is
-    1 if all were recorded with the same aperture, and NaN where it cannot be told.
+    Both are relative to the middle of micro images, and the median over the frames is taken. The
+    ratio is 1 if all were recorded with the same aperture, and NaN if it is not known.
     """
     found = [measure_fill(frame.gray, grid) for frame in frames]
     of_white = measure_fill(white.gray, grid)
@@ -123,7 +123,7 @@ def _list(types: Iterable[int]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class GridOffset:
-    """How far the micro images of frames are off a grid.
+    """Offset of the micro images of frames from a grid.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class GridOffset:
         Rms over the lenses of what this does not take off, less what noise adds: a bend that the
         grid does not have. NaN for a single frame, which does not tell.
     sigma_px : float
-        How well centers are known from the frames, the rms over the lenses.
+        Standard deviation of the centers from the frames, rms over the lenses.
     """
 
     move_px: FloatArray
@@ -142,12 +142,12 @@ class GridOffset:
 
     @property
     def stretch_px(self) -> float:
-        """By how much the shift changes from the middle to the corners, at most."""
+        """Largest change of the shift from the middle to the corners."""
         corners = np.array([[1.0, 1.0], [1.0, -1.0]])
         return float(np.hypot(*(corners @ self.move_px[1:]).T).max())
 
     def is_far(self, grid: MicroLensGrid) -> bool:
-        """Tell whether it is more than a lens that was put on again, or focused anew, can make."""
+        """Tell whether the offset is larger than refitting or refocusing a lens can cause."""
         shift = float(np.hypot(*self.move_px[0]))
         return (
             shift > _MOST_SHIFT * grid.pitch_px or self.stretch_px > _MOST_STRETCH * grid.pitch_px
@@ -155,7 +155,7 @@ class GridOffset:
 
 
 def measure_offset(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> GridOffset | None:
-    """Fit centers to frames, from a grid on, and compare; None where frames do not tell.
+    """Fit centers to frames, starting from a grid, and compare; None if the fit is impossible.
 
     The centers are those of outlines in the mean over the frames (`refine_grid`).
     """
@@ -184,7 +184,8 @@ def measure_offset(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> Gri
 def follow_grid(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> MicroLensGrid:
     """Return the grid moved, turned and stretched to where frames show their micro images.
 
-    It is the grid itself if the frames do not tell, and where `move_grid` returns it.
+    The grid itself is returned if the frames do not determine an offset, or if `move_grid` does not
+    move it.
     """
     offset = measure_offset(frames, grid)
     return grid if offset is None else move_grid(grid, offset)
@@ -193,8 +194,8 @@ def follow_grid(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> MicroL
 def move_grid(grid: MicroLensGrid, offset: GridOffset) -> MicroLensGrid:
     """Return the grid moved, turned and stretched by an offset.
 
-    It is the grid itself if the offset is within its noise, or so large that the frames are those
-    of another grid.
+    The grid itself is returned if the offset is within its noise, or so large that the frames
+    belong to another grid.
     """
     lattice = grid.lattice
     if lattice is None or offset.is_far(grid):
@@ -215,7 +216,7 @@ def move_grid(grid: MicroLensGrid, offset: GridOffset) -> MicroLensGrid:
 
 
 def _fit_move(shifts: FloatArray) -> FloatArray:
-    """Return a shift and its change from part to part along x and y, (3, 2), of (9, 2) shifts.
+    """Fit a shift and its change from part to part along x and y, (3, 2), to (9, 2) shifts.
 
     Where too few parts are known, the change is 0.
     """
@@ -227,14 +228,14 @@ def _fit_move(shifts: FloatArray) -> FloatArray:
 
 
 def _measure_stretch(move: FloatArray) -> float:
-    """Return by how much shifts change from the middle to the corners, at most."""
+    """Return the largest change of the shift from the middle to the corners."""
     return float(np.hypot(*(_CORNERS[:, 1:] @ move[1:]).T).max())
 
 
 def measure_modulation(frame: Frame, lattice: Lattice) -> float:
     """Return the amplitude of the brightness at the lattice's frequencies over its mean.
 
-    Of the weaker frequency, the median over parts of the image.
+    The value is that of the weaker frequency, and the median over parts of the image.
     """
     side = math.ceil(_TILE * lattice.pitch_px)
     found = []
@@ -265,12 +266,12 @@ def _wave(turns: FloatArray) -> npt.NDArray[np.complex64]:
 
 
 def measure_grid_shifts(frame: Frame, grid: MicroLensGrid) -> FloatArray:
-    """Return how far micro images are from the grid in parts of the image, (9, 2) in px.
+    """Return the shift of micro images from the grid in nine parts of the image, (9, 2) in px.
 
-    From the phase, at the lattice's two frequencies, of where the image is calm (`compute_calm`):
-    the borders of micro images are rough. Shading across a micro image would shift the phase of the
-    brightness itself, by half a pixel where gaps are narrow. Shifts are modulo the lattice, and NaN
-    where the pattern is weak.
+    The shift is computed from the phase of the map of calm places (`compute_calm`) at the lattice's
+    two frequencies; the borders of micro images are not calm. Shading across a micro
+    image would shift the phase of the brightness itself, by half a pixel where gaps are narrow.
+    Shifts are modulo the lattice, and NaN where the pattern is weak.
     """
     shifts = np.full((_PARTS**2, 2), np.nan)
     if grid.lattice is None:
@@ -321,7 +322,7 @@ def _bend_at(
     weight_y: FloatArray,
     cut_y: slice,
 ) -> FloatArray:
-    """Return how far centers in the weighted middle of a tile are from the lattice, (2,)."""
+    """Return the offset from the lattice of centers in the weighted middle of a tile, (2,)."""
     if grid.bend is None:
         return np.zeros(2)
     middle = [

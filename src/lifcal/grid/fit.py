@@ -1,6 +1,6 @@
 """Fitting the micro-lens grid to a white image, to scene frames, or from a maker's grid.
 
-Each micro image is compared with the mean one. Docs: docs/grid.md.
+Each micro image is compared with the mean one. See docs/theory/grid.md.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ WHITE_STRUCTURE = 0.11
 
 
 class LensFlag(enum.IntFlag):
-    """What happened to a lens in the fit."""
+    """Role of a lens in the fit."""
 
     USED = 1
     """Its center took part in the lattice."""
@@ -94,7 +94,7 @@ class LensFlag(enum.IntFlag):
     DEAD = 4
     """It is dark where its neighbors are not."""
     RIM = 8
-    """Cut by the image's border, or in its dark corners."""
+    """It is cut by the image's border, or lies in the dark corners."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class GridFit:
     Parameters
     ----------
     grid : MicroLensGrid
-        With radius, lens types and overlap discs where they could be found.
+        The grid with radius, lens types and overlap discs, where they could be found.
     residuals_px : (n_lenses, 2) float64
         Measured center minus lattice and bend for each lens of the grid; NaN where nothing was
         measured. The lens' own deviation is part of it.
@@ -120,9 +120,9 @@ class GridFit:
     trend_px : float
         Rms of what is left smoothly: neither lattice, bend nor the deviations of lenses follow it.
     sigma_px : float
-        How well lattice and bend are known, the rms over the lenses.
+        Standard deviation of lattice and bend, rms over the lenses.
     findings : tuple of Finding
-        What was noticed of the images on the way.
+        Findings about the images.
     """
 
     grid: MicroLensGrid
@@ -174,7 +174,7 @@ class FrameAverage:
     Parameters
     ----------
     mean : (height, width) float32
-        Of the frames, each scaled to the same brightness.
+        Mean of the frames, each scaled to the same brightness.
     calm : (height, width) float32
         Mean of `compute_calm`.
     count : int
@@ -223,15 +223,15 @@ def fit_grid_to_frames(
 ) -> GridFit:
     """Fit the grid to scene frames, where there is no white image.
 
-    What the scene shows differs from frame to frame, the lenses stay: their borders are where the
-    image is rough in all frames (`compute_calm`). That finds the lattice. The centers are then
-    those of the mean over the frames, whose outlines and shading are fitted together, as in a white
-    image; or, where the mean still shows the scene, those of the borders.
+    The scene changes from frame to frame, but the lenses do not: their borders have large gradients
+    in all frames (`compute_calm`), which gives the lattice. The final centers are fitted to the
+    mean over the frames, with outlines and shading together, as in a white image. Where the mean
+    still shows the scene, they are fitted to the borders instead.
 
     Parameters
     ----------
     frames : Frames, sequence of Frame or array, or FrameAverage
-        Of a moving camera. One frame works too, several times worse.
+        Frames of a moving camera. One frame is enough, but several times less accurate.
     max_frames : int
         At most this many are read, evenly spread.
     n_types, discs
@@ -270,16 +270,16 @@ def refine_grid(
     source: str = "white",
     discs: bool = True,
 ) -> GridFit:
-    """Move a grid, for instance a maker's, to where an image shows it.
+    """Move a given grid, for instance a maker's, to the micro images of an image.
 
     The lens types and focal planes are kept. The grid may be off by up to a quarter of the pitch
-    in the middle of the image. By a single raw the grid is moved as a whole: its pitch and angle
-    are better known to the maker than to one view of a scene.
+    in the middle of the image. With a single raw the grid is moved as a whole, because the maker
+    knows its pitch and angle better than one view of a scene shows them.
 
     Parameters
     ----------
     grid : MicroLensGrid
-        With a lattice.
+        A grid that has a lattice.
     image : Frame, (height, width) array, or FrameAverage
         A white image, a raw, or `average_frames` of several.
     source : str
@@ -411,7 +411,7 @@ def _fit(
 ) -> tuple[MicroLensGrid, LensMatch]:
     """Fit lattice and bend, from the middle of the image outwards.
 
-    Returns the grid, and how each of its lenses was measured.
+    It returns the grid and the match of each of its lenses.
     """
     height, width = image.shape
     pitch = start.pitch_px
@@ -450,8 +450,8 @@ def _prefer_mean(
 ) -> tuple[tuple[MicroLensGrid, LensMatch], bool]:
     """Fit the mean over frames too; return the better of both fits, and whether it is the mean's.
 
-    Shading moves the borders of micro images, and what it does to them is not known. What it does
-    to outlines is. The mean shows outlines, and what is left of the scene.
+    Shading moves the borders of micro images by an unknown amount, and outlines by a known one. The
+    mean shows outlines, and the remains of the scene.
     """
     if average.count < 2:
         return found, False
@@ -464,7 +464,7 @@ def _prefer_mean(
 
 
 def _measure_sigma(grid: MicroLensGrid, match: LensMatch) -> float:
-    """Return how well lattice and bend are known, the rms over the lenses in px."""
+    """Return the standard deviation of lattice and bend, rms over the lenses in px."""
     good = match.good
     places, _, deviations = _expect(grid, match.cells.indices[good])
     shifts = match.centers_px[good] - deviations - places
@@ -472,7 +472,7 @@ def _measure_sigma(grid: MicroLensGrid, match: LensMatch) -> float:
     values = evaluate_terms(places, grid.image_size, field.order)
     variances = np.einsum("ni,ij,nj->n", values, field.covariance_px2, values, optimize=True)
     if grid.bend is not None and grid.bend.covariance_px2 is not None:
-        # What the scatter does not show, for instance the shading, is in there too.
+        # The covariance also contains errors that the scatter does not show, such as shading.
         variances = np.maximum(variances, grid.bend.sigma_at(places) ** 2)
     return math.sqrt(2.0 * float(variances.mean()))
 
@@ -495,7 +495,7 @@ def _follow(
             evidence={"placed": int(good.sum())},
         )
     places, smooth, deviations = _expect(grid, match.cells.indices[good])
-    # Shifts beyond a quarter of the pitch are of the next lens, or of nothing.
+    # Shifts beyond a quarter of the pitch belong to the next lens, or are wrong.
     shifts = match.shifts[good]
     length = np.hypot(*shifts.T)
     shifts = shifts * np.minimum(1.0, 0.25 * lattice.pitch_px / np.maximum(length, 1e-12))[:, None]
@@ -515,7 +515,7 @@ def _follow(
 
 
 def _expect(grid: MicroLensGrid, indices_qr: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return places in the lattice, the same with the bend, and deviations of lenses (q, r)."""
+    """Return the lattice positions of lenses (q, r), the same with the bend, and deviations."""
     assert grid.lattice is not None
     assert grid.indices_qr is not None
     places = grid.lattice.centers(indices_qr)
@@ -565,9 +565,9 @@ def _finish(
     keep_types: bool = False,
     mosaic: bool = False,
 ) -> GridFit:
-    """Add radius, lens types and overlap discs; then take the shading off the centers.
+    """Add radius, lens types and overlap discs; then correct the centers for shading.
 
-    `outlines`: the centers are those of outlines in `image`, and not of rough borders.
+    `outlines` says that the centers were fitted to outlines in `image` and not to borders.
     """
     assert grid.indices_qr is not None
     assert grid.lattice is not None
@@ -662,9 +662,9 @@ def _take_off_shading(
     blur_px2: float,
     slope_field: FieldFit,
 ) -> tuple[LensMatch, FloatArray]:
-    """Return the match without the shift that shading gives a blurred outline, and what is unsure.
+    """Correct a match for the shift of blurred outlines by shading; also return its uncertainty.
 
-    An outline is shaded first and blurred then. Where the relative brightness changes by `slope`
+    An outline is first shaded and then blurred. Where the relative brightness changes by `slope`
     per px across a micro image, a blur of variance c along an axis shifts it by -c slope. Pixels
     blur by 1/12 px^2. The micro aperture, a disc of radius `a` px that is seen from the main lens
     with the radius `micro_px`, and the light of neighbors shift it by what `_measure_shading_shift`
@@ -758,7 +758,7 @@ def _make_stretch(grid: MicroLensGrid, match: LensMatch) -> FloatArray:
 
 
 def _widen_covariance(grid: MicroLensGrid, match: LensMatch, unsure: FloatArray) -> MicroLensGrid:
-    """Return the grid with a covariance that holds one more unsure field, (n_lenses, 2) in px."""
+    """Return the grid with the covariance of one more error field, (n_lenses, 2) in px, added."""
     bend = grid.bend
     if bend is None or bend.covariance_px2 is None:
         return grid
@@ -773,7 +773,7 @@ def _widen_covariance(grid: MicroLensGrid, match: LensMatch, unsure: FloatArray)
 def _add_deviations(grid: MicroLensGrid, match: LensMatch) -> MicroLensGrid:
     """Return the grid with the deviations of single lenses, if they are larger than their noise.
 
-    Each is shrunk towards zero by its noise relative to the spread of all: the best guess.
+    Each is shrunk towards zero according to its noise and the spread of all: the best estimate.
     """
     assert grid.lattice is not None
     assert grid.indices_qr is not None
@@ -845,7 +845,7 @@ def _judge(grid: MicroLensGrid, match: LensMatch, source: str, findings: list[Fi
 
 
 def _measure_trend(centers: FloatArray, residuals: FloatArray) -> float:
-    """Return the rms over tiles of the image of their mean residual, without what noise adds."""
+    """Return the rms over image tiles of their mean residual, without the part due to noise."""
     tiles = cut_tiles(centers)
     count = np.bincount(tiles)
     means = (
@@ -857,7 +857,7 @@ def _measure_trend(centers: FloatArray, residuals: FloatArray) -> float:
 
 
 def _sort_types(lattice: Lattice, discs: OverlapDiscs) -> tuple[Lattice, OverlapDiscs]:
-    """Number the types by falling micro disc, that is, by rising virtual depth in focus."""
+    """Number the types by decreasing micro disc, that is, by increasing virtual depth in focus."""
     order = np.argsort(-np.array(discs.micro_px), kind="stable")
     n = lattice.n_types
     rank = np.argsort(order)

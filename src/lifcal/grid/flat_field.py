@@ -1,7 +1,7 @@
-"""Undoing the fall-off of brightness inside micro images.
+"""Flat-fielding: correction of the fall-off of brightness inside micro images.
 
-A vignetting map holds, for each pixel, how bright white is there: 1 in the brightest places, 0
-where it is too dark to be of use. Raws are divided by it.
+A vignetting map holds the brightness of an evenly bright surface at each pixel: 1 at the brightest
+places, and 0 where it is too dark to be useful. Raws are divided by it.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def vignetting_from_frames(
 ) -> Float32Array:
     """Return the vignetting map of the mean brightness by distance from the micro-image center.
 
-    For raws without a white image whose fall-off is not that of two discs: the scene averages out
-    over thousands of lenses. One profile for all lens types.
+    It is used for raws without a white image whose fall-off is not that of two discs. The scene
+    averages out over thousands of lenses. All lens types have the same profile.
 
     Parameters
     ----------

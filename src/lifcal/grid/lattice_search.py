@@ -1,8 +1,8 @@
-"""Finding the micro-lens lattice in an image of which nothing is known, roughly.
+"""Rough search for the micro-lens lattice in an image without prior knowledge.
 
 A micro-lens array multiplies the image by a pattern that repeats with the lattice over the whole
-image, so its spectrum has sharp peaks at the reciprocal lattice. What the scene adds is broad: it
-repeats from lens to lens with another period, which depends on the depth.
+image, so its spectrum has sharp peaks at the reciprocal lattice. The peaks of the scene are broad:
+it repeats from lens to lens with another period, which depends on the depth.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ def find_lattice(image: Float32Array) -> Lattice:
 
 
 def compute_calm(image: Float32Array) -> Float32Array:
-    """Return where it is bright and little changes: 1 in calm places, 0 at edges and in the dark.
+    """Return a map that is 1 where the image is bright and smooth, 0 at edges and in the dark.
 
-    What one micro lens shows ends where that of the next begins, so on the whole the borders of
-    micro images are rougher than their middles, whatever the scene; also where no dark gap lies
-    between them. Edges are those of the logarithm: bright and dark parts count alike.
+    The content of one micro image ends where that of the next begins, so borders have larger
+    gradients than middles for any scene, even without a dark gap between micro images. Gradients
+    are those of the logarithm, so that bright and dark parts have equal weight.
     """
     floor = max(0.03 * float(np.percentile(image[::4, ::4], 99.0)), 1e-6)
     log = np.log(np.maximum(image, 0.0) + np.float32(floor))
@@ -103,7 +103,7 @@ def compute_calm(image: Float32Array) -> Float32Array:
     by_y = cv2.Sobel(log, cv2.CV_32F, 0, 1, ksize=3, scale=0.125)
     edges = cv2.magnitude(by_x, by_y)
     around = cv2.blur(edges, (_CALM_BOX, _CALM_BOX)) + np.float32(1e-4)
-    # A dark gap is calm too, but no lens.
+    # A dark gap is smooth too, but it is not a lens.
     level = cv2.blur(image, (_CALM_BOX, _CALM_BOX)) * np.float32(_CALM_DARK) + np.float32(1e-6)
     lit = np.clip(image / level, 0.0, 1.0)
     return np.ascontiguousarray(lit * around / (around + edges), np.float32)
@@ -154,7 +154,7 @@ def _vertex(low: FloatArray, middle: FloatArray, high: FloatArray) -> FloatArray
 
 
 def _find_reciprocal(image: Float32Array) -> tuple[FloatArray, dict[str, float]]:
-    """Return two reciprocal vectors (rows, cycles/px) of the lattice, and what speaks for them."""
+    """Return two reciprocal vectors (rows, cycles/px) of the lattice, and their evidence."""
     if min(image.shape) < MIN_PITCH_PX * _MIN_LENSES:
         raise EstimationError(
             f"{image.shape[1]} x {image.shape[0]} px is too small for a micro-lens grid: needs "

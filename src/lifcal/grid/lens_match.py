@@ -1,7 +1,8 @@
-"""Where the micro images of an image are: each is compared with the mean one.
+"""Positions of micro images: each is compared with the mean micro image.
 
-What is compared is the outline: the shading across a micro image (cos^4, the fall-off of the main
-lens) is fitted along with the place, so that it does not pull the center. Docs: docs/grid.md.
+The outlines are compared: the shading across a micro image (cos^4, the fall-off of the main lens)
+is fitted together with the position, so that it does not bias the center. See
+docs/theory/grid.md.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ OWN_WINDOW = 0.6
 """Radius of the window around a micro image, in pitches, without pixels nearer to another one. It
 must hold the gap all around; hexagonal cells reach to 0.58."""
 _WIDE_WINDOW = 0.78
-"""The same while centers are not known well, with what it shows of the neighbors: a micro image
-that is off must still be in it."""
+"""Radius of the window while centers are not known well, in pitches, including parts of the
+neighbors, so that a displaced micro image is still inside."""
 _DARK_RIM = 0.05
 """Lenses darker than this part of the bright ones are in the dark corners of the image."""
 _DEAD_GAIN = 0.25
 """Lenses darker than this part of their neighbors have no place that could be measured."""
 _FEWEST_OF_TYPE = 5
-"""Lenses of a type that have a mean worth comparing with."""
+"""Smallest number of lenses of a type whose mean is used for comparison."""
 
 
 @dataclass(frozen=True, eq=False)
 class LensMatch:
-    """How each lens of a grid compares with the mean one.
+    """Comparison of each lens of a grid with the mean micro image.
 
     Parameters
     ----------
     cells : CellIndex
         The lenses of the grid, in its order, and the centers that shifts count from.
     shifts : (n_lenses, 2) float64
-        From these centers to where the micro images are, px; NaN where not measured.
+        Shifts from these centers to the micro images, px; NaN where not measured.
     sigmas : (n_lenses,) float64
         Standard deviation of the shifts along an axis if what is left is noise of single pixels.
     slopes : (n_lenses, 2) float64
@@ -79,7 +80,7 @@ class LensMatch:
 
     @property
     def good(self) -> BoolArray:
-        """Which lenses have a measurement worth fitting to."""
+        """Lenses whose measurement is good enough for the fit."""
         good: BoolArray = np.isfinite(self.shifts).all(axis=1) & (self.relative_gains > _DEAD_GAIN)
         if good.sum() >= 8:
             log = np.log(np.maximum(self.errors[good], 1e-9))
@@ -92,7 +93,7 @@ class LensMatch:
 def match_lenses(
     image: Float32Array, grid: MicroLensGrid, reach_px: float, at_most: int | None = None
 ) -> LensMatch:
-    """Compare the micro images up to a distance from the image's middle with the mean one.
+    """Compare micro images, up to a distance from the middle of the image, with their mean.
 
     Parameters
     ----------
@@ -146,7 +147,7 @@ def match_lenses(
 def match_by_type(
     image: Float32Array, match: LensMatch, lattice: Lattice, used: BoolArray
 ) -> LensMatch:
-    """Compare each lens with the mean one of its type, surrounded by the types around it.
+    """Compare each lens with the mean micro image of its type, including the neighboring types.
 
     Lenses of a type are placed relative to each other: the mean over all lenses is that of `match`,
     whose mean micro image is symmetric.
@@ -155,9 +156,9 @@ def match_by_type(
     ----------
     image : (height, width) float32
     match : LensMatch
-        Of a grid on this lattice.
+        Match of a grid on this lattice.
     lattice : Lattice
-        With the lens types.
+        The lattice with its lens types.
     used : (n_lenses,) bool
         Lenses that the mean ones are made of.
     """
@@ -241,8 +242,9 @@ def _smooth_table(
 ) -> tuple[FloatArray, FloatArray]:
     """Return a folded cell and its derivatives, a periodic table (size, size, 3).
 
-    What pixels cannot show is left out. If `symmetric`, the cell is made symmetric about its
-    center of symmetry, which is returned first, in lattice units; zero otherwise.
+    Frequencies beyond those of the pixels are left out. If `symmetric`, the cell is made
+    symmetric about its center of symmetry, which is returned first, in lattice units; zero
+    otherwise.
     """
     size = len(table)
     transform = np.fft.fft2(table - table.mean())

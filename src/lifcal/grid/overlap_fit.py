@@ -2,7 +2,7 @@
 
 The brightness at distance `m` from a micro-image center is the area that two discs share at that
 distance: the main aperture's image (the same for all lenses) and the micro aperture's (one for
-each lens type). See docs/grid.md.
+each lens type). See docs/theory/grid.md.
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ def measure_profiles(
 def measure_fill(image: Float32Array, grid: MicroLensGrid) -> float:
     """Return the brightness of micro images near their borders relative to their middles.
 
-    It tells apertures apart: the main aperture's image fills the micro images more or less. What a
-    scene shows changes it by a few per cent. NaN if there is no whole micro image, or the grid is
-    a list of centers.
+    The value depends on the aperture, because the main aperture's image fills the micro images more
+    or less. The content of a scene changes it by a few per cent. It is NaN if there
+    is no whole micro image, or if the grid is a list of centers.
     """
     if grid.lattice is None:
         return math.nan
@@ -146,7 +146,7 @@ def measure_fill(image: Float32Array, grid: MicroLensGrid) -> float:
 
 @dataclass(frozen=True, eq=False)
 class FoundTypes:
-    """A lattice with its lens types, and what to say about them."""
+    """A lattice with its lens types, and findings about them."""
 
     lattice: Lattice
     findings: tuple[Finding, ...] = ()
@@ -160,7 +160,7 @@ def find_types(
     used: npt.NDArray[np.bool_],
     n_types: int | None = None,
 ) -> FoundTypes:
-    """Find out whether sub-lattices differ in brightness profile, and which.
+    """Find the lens types by comparing the brightness profiles of sub-lattices.
 
     Hexagonal: three types, the rule (1, 2, 0). Square: two in a checkerboard, or three along the
     diagonals, either way.
@@ -202,7 +202,8 @@ def find_types(
 def _coarse_rings(profiles: Profiles, pitch_px: float) -> FloatArray:
     """Return the mean brightness in a few rings up to half the pitch, (n_lenses, 6).
 
-    Relative to the lens' own mean over them: types differ in shape, dirt in brightness.
+    The values are relative to the lens' own mean, because types differ in shape and dirt in
+    brightness.
     """
     radius = (np.arange(profiles.totals.shape[1]) + 0.5) * profiles.step_px
     ring = np.minimum((radius / (0.5 * pitch_px) * _N_COARSE).astype(int), _N_COARSE)
@@ -257,10 +258,10 @@ def _separation(
 
 
 def match_types(image: Float32Array, grid: MicroLensGrid) -> tuple[int, ...] | None:
-    """Return as which type, by the grid's overlap discs, the lenses of each type look.
+    """Return which type the lenses of each type resemble, by the overlap discs of the grid.
 
-    (0, 1, 2) if all is well. None if the image does not tell: types that are alike, too few
-    lenses, or a grid that is a list or has no discs.
+    The result is (0, 1, 2) if the types agree. It is None if the image does not show the types:
+    they are alike, there are too few lenses, or the grid is a list or has no discs.
     """
     n = grid.n_types
     if n == 1 or grid.lattice is None or grid.discs is None:
@@ -287,7 +288,7 @@ def match_types(image: Float32Array, grid: MicroLensGrid) -> tuple[int, ...] | N
             for micro in grid.discs.micro_px
         ]
     )
-    # What all types have in common, vignetting that the discs do not know, says nothing.
+    # A deviation common to all types is vignetting outside the disc model and is not used.
     seen, expected = seen - seen.mean(axis=0), expected - expected.mean(axis=0)
     variance = errors**2 + _MATCH_FLOOR**2
     misfit = {
@@ -300,7 +301,7 @@ def match_types(image: Float32Array, grid: MicroLensGrid) -> tuple[int, ...] | N
 
 @dataclass(frozen=True)
 class FittedDiscs:
-    """Discs, or None where the fall-off does not tell them, and what to say about them."""
+    """Overlap discs, or None if the fall-off does not determine them, with findings."""
 
     discs: OverlapDiscs | None
     findings: tuple[Finding, ...] = ()
@@ -319,9 +320,9 @@ def fit_discs(
 ) -> FittedDiscs:
     """Fit the radii of the two discs to the mean profile of each lens type.
 
-    The light of the neighbors is included, and that a pixel averages over its area; `blur_px2` is
-    the variance of more blur, along an axis. With one lens type nothing tells which disc is which:
-    the larger one is called the main disc.
+    The model includes the light of the neighbors and the averaging over the area of a pixel;
+    `blur_px2` is the variance of additional blur along an axis. With one lens type the image does
+    not show which disc is which, and the larger one is called the main disc.
     """
     from scipy.optimize import least_squares
 
@@ -379,7 +380,7 @@ def fit_discs(
             break
     assert best is not None
     rms = float(np.sqrt(np.mean(best.fun**2)))
-    # How far the radii could be off if neighboring rings err alike, ten together.
+    # Uncertainty of the radii if the errors of ten neighboring rings are equal.
     variance = 10.0 * rms**2 * np.diag(np.linalg.pinv(best.jac.T @ best.jac))
     relative = np.sqrt(variance[: 1 + n_types]) / best.x[: 1 + n_types]
     main = float(best.x[0]) * pitch

@@ -1,4 +1,4 @@
-"""A picture of a fitted grid: circles on the image, and what is left, lens by lens."""
+"""A picture of a fitted grid: circles on the image, and the residual of each lens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw_grid_fit(fit: GridFit, image: Float32Array) -> ColorImage:
     ----------
     fit : GridFit
     image : (height, width) float32
-        What it was fitted to.
+        Image that the grid was fitted to.
     """
     width, height = fit.grid.image_size
     side = min(_ACROSS * fit.pitch_px, width, height)

@@ -1,4 +1,4 @@
-"""Whether an image is the raw of a plenoptic camera at all, and of the one that has a grid."""
+"""Tests whether an image is the raw of a plenoptic camera, and of the camera of a grid."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def check_plenoptic(frame: Frame, grid: MicroLensGrid | None = None) -> None:
 def _shows_lattice(image: Float32Array, basis_px: npt.NDArray[np.float64]) -> bool:
     """Return whether the spectrum stands out at the lattice's own frequencies.
 
-    That of the brightness, or, where micro images touch and nothing dark lies between them, that
-    of the roughness at their borders.
+    The spectrum is that of the brightness, or, where micro images touch without a dark gap, that of
+    the gradients at their borders.
     """
     height, width = image.shape
     rows, cols = min(height, 1024), min(width, 1024)

@@ -1,4 +1,4 @@
-"""Any file that describes a camera or its grid: find out which kind it is, and read it."""
+"""Reading any file that describes a camera or its grid; the kind of file is recognized."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lifcal.imaging.tspc import TspcCalibration, read_tspc_xml
 
 @dataclass(frozen=True, eq=False)
 class CameraFile:
-    """What was found in a file.
+    """Content of a file that describes a camera or a grid.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class CameraFile:
         In words.
     content : PlenopticCamera, MicroLensGrid, RaytrixCalibration, TspcCalibration or CameraModelFile
     notes : tuple of str
-        What a reader should know: things in the file that lifcal does not take over.
+        Content of the file that lifcal does not use, for the user.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class CameraFile:
 
 
 def read_camera_file(path: Path) -> CameraFile:
-    """Read a camera or grid file of any kind that lifcal knows, by what is in it.
+    """Read a camera or grid file; its kind is recognized from its content.
 
     Raises
     ------

@@ -39,10 +39,11 @@ BAYER = {
 }
 LUMINANCE = (0.299, 0.587, 0.114)
 _BLACK = {8: 2.5, 16: 65.0}
-"""As stored, by bits of the file."""
+"""Stored value, by bits of the file, below which an image counts as black."""
 _SATURATED = 0.5
 _MOSAIC = 0.04
-"""Of the mean: if the four places of 2 x 2 pixels are further apart, they have colors."""
+"""Relative to the mean: if the four positions of 2 x 2 pixels differ by more, the image is a color
+mosaic."""
 _HEADER_BYTES = 1 << 17
 _FRAMES_FOR_SCALE = 5
 _MOST_SKIPPED = 300
@@ -89,7 +90,8 @@ class Frame:
 class Frames:
     """Frames that are read when they are asked for. Make one with `open_frames`.
 
-    All frames must have the size and the bits of most of them; `read` says which one has not.
+    All frames must have the size and the bit depth of most of them; `read` raises an error for one
+    that has not.
     """
 
     def __init__(self, files: Sequence[Path], bayer: str | None = None) -> None:
@@ -147,7 +149,9 @@ class Frames:
 
     @cached_property
     def full_scale(self) -> int:
-        """What stands for white; in 16-bit files, of as few bits as some of the frames need."""
+        """Stored value of white; in 16-bit files, that of the fewest bits that some of the frames
+        need.
+        """
         if self._expected[2] == 8:
             return 255
         brightest = 0
@@ -328,9 +332,10 @@ def natural_key(path: Path) -> list[tuple[int, int, str]]:
 
 
 def find_full_scale(brightest: int, bits: int) -> int:
-    """Return the full scale of as few bits as a brightest pixel needs: 10, 12 or 14 of 16.
+    """Return the full scale for the fewest bits (10, 12, 14 or 16) that hold the brightest pixel.
 
-    Sensors of 10 or 12 bits are often stored in 16 as they are; full scale would be far off.
+    Values of sensors with 10 or 12 bits are often stored unchanged in 16 bits. 65535 would then be
+    far too large as full scale.
     """
     if bits == 8:
         return 255
@@ -361,7 +366,7 @@ def make_frame(
     stored : (height, width) or (height, width, 3) uint8 or uint16
         Gray, a Bayer mosaic, or red, green, blue.
     full_scale : int or None
-        What stands for white; None: as `find_full_scale` tells from this frame.
+        Stored value of white; None takes the value of `find_full_scale` for this frame.
 
     Raises
     ------
@@ -446,7 +451,7 @@ def _read(path: Path, root: Path) -> npt.NDArray[np.generic]:
 
 
 def _peek(path: Path) -> ImageHeader | None:
-    """Return the header of a file, reading little of it where that is enough."""
+    """Return the header of a file, reading only its beginning where that is enough."""
     try:
         with path.open("rb") as stream:
             start = stream.read(_HEADER_BYTES)
@@ -458,7 +463,7 @@ def _peek(path: Path) -> ImageHeader | None:
 
 
 def _make_names(places: Sequence[tuple[Path, int]]) -> tuple[str, ...]:
-    """Return a name for each frame: the file's, with more of its path where that is not enough."""
+    """Return a unique name for each frame: that of its file, with more of the path if needed."""
     again = [place for place, count in Counter(places).items() if count > 1]
     if again:
         raise DataError(f"{again[0][0]}: was given twice")
@@ -481,7 +486,7 @@ def _make_names(places: Sequence[tuple[Path, int]]) -> tuple[str, ...]:
 
 
 class _Video:
-    """A video file; frames in order are read on, others are sought."""
+    """A video file. Consecutive frames are read without seeking."""
 
     def __init__(self, path: Path, root: Path = Path()) -> None:
         self.path = path

@@ -1,7 +1,7 @@
-"""What an image file says about itself, and whether all of it is there.
+"""Headers of image files, and whether a file is complete.
 
-Decoders fill what is missing with gray and say nothing, so a file that was cut off while it was
-copied would pass. The headers also tell sizes without decoding.
+Decoders fill missing parts with gray without an error, so a file that was cut off while it was
+copied would be accepted. The headers also give sizes without decoding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TIFF_LENGTHS = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 16
 
 
 class ImageHeader(NamedTuple):
-    """Format in words, size in px, bits a channel; whether the file is complete."""
+    """Format in words, size in px, bits per channel, and whether the file is complete."""
 
     kind: str
     width: int
@@ -27,7 +27,7 @@ class ImageHeader(NamedTuple):
 
 
 def read_header(content: bytes) -> ImageHeader | None:
-    """Return what a PNG, JPEG, BMP or TIFF file says; None if it is none of these.
+    """Return the header of a PNG, JPEG, BMP or TIFF file; None for other files.
 
     A file whose header itself is cut off has size 0.
     """

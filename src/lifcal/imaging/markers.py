@@ -29,22 +29,23 @@ _LEAST_SIDE_PX = 12.0
 _MOST_REACH_PX = 4.0
 _HALF_STEPS = 16
 _EDGE_PART = (0.12, 0.88)
-"""Of an edge: near the corners, blur bends it."""
+"""Part of an edge that is used, because blur bends the edge near the corners."""
 _CODE_PARTS = (0.25, 0.5, 0.75)
 """Places along the edge of a code cell: away from its ends, where blur bends it."""
 _LEAST_CELL_PX = 5.0
-"""Width of a code cell from which on its edges can be told apart: blur is some 2 px wide."""
+"""Smallest width of a code cell whose edges can be distinguished: blur is some 2 px wide."""
 _AGREE_PX = 0.5
-"""How far an edge of the code may be from where the corners put it. On clean markers of rendered
-recordings the edges scatter by 0.05 to 0.1 px."""
+"""Largest distance of a code edge from the place that the corners predict. On clean markers of
+rendered recordings the edges scatter by 0.05 to 0.1 px."""
 _MOST_PERSPECTIVE = 0.8
 """Largest sum of the two perspective terms of a homography from a square of half side 1. At 1, the
 plane of the marker would reach the camera at one of its corners."""
 _CLEAR_SHARE = 0.9
 """Share of a code's edges that agree if nothing is hidden. On clean markers it is 0.97 to 1."""
 _LEAST_SHARE = 0.75
-"""With a smaller share that agrees, too much of a marker is hidden to tell where it is. Of one with
-a corner behind a bowl, 0.93 and more agreed where the fit was right, 0.62 and less where not."""
+"""If a smaller share agrees, too much of a marker is hidden to locate it. For a marker with a
+corner behind a bowl, 0.93 and more agreed where the fit was right, and 0.62 and less where it was
+wrong."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ class Marker:
     ----------
     id : int
     corners_px : (4, 2) float64
-        Of the black square, clockwise as printed, from the code's top left.
+        Corners of the black square, clockwise as printed, from the code's top left.
     """
 
     id: int
@@ -78,13 +79,13 @@ def draw_marker(marker_id: int, cell_px: int = 8) -> npt.NDArray[np.uint8]:
 
 
 def detect_markers(image: npt.NDArray[np.uint8], dictionary: str = DICTIONARY) -> list[Marker]:
-    """Find markers in a gray image, corners to sub-pixel, by ascending id.
+    """Find markers in a gray image, with sub-pixel corners, sorted by id.
 
-    Corners are where lines through the four edges meet: blur rounds a corner off, and what looks
-    for the corner itself (OpenCV's sub-pixel refinement) finds it too far inside, but blur does not
-    move a straight edge. Where something hides a part of these edges, the corners are where the
-    code inside says that they are. A marker of which too much is hidden is left out; so is an id
-    that appears twice, because which one is meant cannot be told.
+    Corners are the intersections of lines through the four edges. Blur rounds a corner off, so a
+    search for the corner itself (OpenCV's sub-pixel refinement) finds it too far inside, but blur
+    does not move a straight edge. Where something hides a part of the edges, the corners are
+    computed from the code inside. A marker of which too much is hidden is left out, and so is an id
+    that appears twice, because it is not known which one is meant.
     """
     if dictionary not in DICTIONARIES:
         raise ConfigError.unknown("marker dictionary", dictionary, DICTIONARIES)
@@ -111,7 +112,7 @@ def detect_markers(image: npt.NDArray[np.uint8], dictionary: str = DICTIONARY) -
 
 
 def _refine(image: npt.NDArray[np.float32], corners: FloatArray) -> FloatArray:
-    """Return the corners from lines through the edges; as they were where that does not work."""
+    """Return corners from lines through the edges, or the given corners where that fails."""
     lines = np.empty((4, 3))
     for i in range(4):
         line = _fit_edge(image, corners[i], corners[(i + 1) % 4])
@@ -163,7 +164,7 @@ def _check_code(
 ) -> FloatArray | None:
     """Return the corners, if the edges of the code are where they put them.
 
-    Else the corners that these edges tell; None if too few of them agree on any.
+    Otherwise return the corners that fit these edges, or None if too few of them agree.
 
     Parameters
     ----------
@@ -192,7 +193,7 @@ def _check_code(
 
 
 def _list_edges(code: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Return places on the edges between black and white, and the directions to the white side.
+    """Return points on the edges between black and white, and the directions to the white side.
 
     Both are (n, 2), in a frame in which the marker's corners are at (-1, -1) to (1, 1).
     """
@@ -223,8 +224,8 @@ def _fit_code(
 ) -> tuple[FloatArray, float]:
     """Fit a homography to the edges of a code; return the corners, and the share that agrees.
 
-    Edges are looked for up to `reach_px` from where the homography puts them. Gauss-Newton on their
-    distances along their normals, with weights that make those of hidden edges count little.
+    Edges are searched up to `reach_px` from the places that the homography predicts. The fit is
+    Gauss-Newton on their distances along the normals, with robust weights for hidden edges.
     """
     places, directions = edges
     square = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
@@ -276,7 +277,7 @@ def _project_plane(h: FloatArray, places: FloatArray) -> tuple[FloatArray, Float
 def _find_edges(
     image: npt.NDArray[np.float32], places: FloatArray, out: FloatArray, steps: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
-    """Return how far along `out` edges from dark to bright are, and which are clear enough."""
+    """Return the distances along `out` of edges from dark to bright, and which are clear enough."""
     grid = (places[:, None, :] + steps[:, None] * out[:, None, :]).astype(np.float32)
     x, y = np.ascontiguousarray(grid[:, :, 0]), np.ascontiguousarray(grid[:, :, 1])
     profile = cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
@@ -290,9 +291,9 @@ def _find_edges(
 
 
 def guess_dictionary(images: Sequence[npt.NDArray[np.uint8]], given: str) -> str | None:
-    """Return another common dictionary that images have many more markers of, None without one.
+    """Return another common dictionary of which the images show many more markers, or None.
 
-    A few markers may be read by chance in a dictionary that they are not of.
+    A few markers may be recognized by chance in a wrong dictionary.
     """
     counts = {
         name: sum(len(detect_markers(image, name)) for image in images)

@@ -69,7 +69,7 @@ def color_bar(
 
 
 def draw_map(values: npt.NDArray[np.floating], low: float, high: float, number: str) -> ColorImage:
-    """Return a map in color over a bar: each number stands over the place of its color.
+    """Return a map in color with a color bar; each number stands at its color.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Raytrix' `RayCalibData` XML: where the micro lenses are, and of which types.
+"""Raytrix' `RayCalibData` XML: positions and types of the micro lenses.
 
 Conventions, from six makers' files (R5, R29, R32, R42) and one R42 raw:
 
@@ -41,7 +41,7 @@ from lifcal.camera.grid import Lattice, MicroLensGrid, check_image_size
 from lifcal.errors import DataError, InputError
 
 _OFF_LATTICE = 0.2
-"""In lens units: how far from a lens an offset may point."""
+"""Largest distance between an offset and the nearest lens, in lens units."""
 
 _MAX_TYPES = 3
 
@@ -81,7 +81,7 @@ class RaytrixDistortion:
 
 @dataclass(frozen=True)
 class RaytrixCalibration:
-    """What a `RayCalibData` file says.
+    """Content of a `RayCalibData` file.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class RaytrixCalibration:
     lens_base_x, lens_base_y, sub_grid_base : (float, float) or None
         In lens units, y up.
     lens_types : tuple of RaytrixLensType
-        By id; at least one.
+        Lens types sorted by id; at least one.
     distortion : RaytrixDistortion or None
     k_matrix : (3, 3) tuple of float, or None
     is_real : bool or None
@@ -151,8 +151,8 @@ class RaytrixCalibration:
     def grid(self, image_size: tuple[int, int], *, reverse_types: bool = False) -> MicroLensGrid:
         """Return the micro images on an image of this size, without their border.
 
-        The parameters are those of `lattice`. Focal planes are not set: a depth range is where a
-        type is of use, not where it is sharp.
+        The parameters are those of `lattice`. Focal planes are not set, because a depth range says
+        where a type is useful and not where it is sharp.
         """
         return MicroLensGrid.from_lattice(
             self.lattice(image_size, reverse_types=reverse_types),
@@ -166,10 +166,10 @@ class RaytrixCalibration:
         return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
     def _type_rule(self, unit: FloatArray, sign: float) -> tuple[int, int, int]:
-        """Return the rule that puts every type where its offset points.
+        """Return the type rule that agrees with the offset of every type.
 
-        Of the few rules there are, it also lets the types repeat with `sub_grid_base`, or, without
-        one, makes neighbors differ.
+        If several rules agree, the one is chosen by which the types repeat with `sub_grid_base`,
+        or, without `sub_grid_base`, by which neighbors differ.
         """
         count = len(self.lens_types)
         if count == 1:
@@ -226,7 +226,7 @@ def read_raytrix_xml(path: str | Path) -> RaytrixCalibration:
 
 
 def _check(path: Path, found: RaytrixCalibration) -> None:
-    """Refuse what no camera has, with the file's name."""
+    """Raise DataError, with the file's name, for values that no camera has."""
     if not 2.0 <= found.diameter_px <= 1e4:
         raise DataError(f"{path}: node diameter is {found.diameter_px:g}, needs 2 to 10000 px")
     if max(map(abs, found.offset_px)) > 1e5:

@@ -1,4 +1,4 @@
-"""Looking up an image at other places than its pixels."""
+"""Interpolation of an image between its pixels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def resample(
     map_y: Float32Array,
     out: Float32Array | None = None,
 ) -> Float32Array:
-    """Return the values of an image at the places of two maps, by Lanczos' kernel of 8 x 8 pixels.
+    """Interpolate an image at the coordinates of two maps, with a Lanczos kernel of 8 x 8 pixels.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def resample(
     map_x, map_y : (rows, cols) float32
         Finite; OpenCV rounds them to 1/32 px. Outside, the image goes on as at its border.
     out : (rows, cols) or (rows, cols, 3) float32 or None
-        Where to put them.
+        Array that receives the result; None makes a new one.
     """
     shape = (*map_x.shape, *image.shape[2:])
     if image.ndim not in (2, 3) or map_y.shape != map_x.shape:

@@ -8,7 +8,7 @@ corners. `rotation` is as in Raytrix files: 0 for a hexagonal array in rows, pi/
 columns.
 
 On a recording of such a camera, the centers of these files agree with the micro images to about a
-pixel (docs/files.md); fit the grid to the images, with the file as its start.
+pixel (docs/reference/files.md); fit the grid to the images, with the file as its start.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from lifcal.errors import DataError, InputError
 _CORNERS = ("ltop", "rtop", "lbot", "rbot")
 
 _MOST_LENSES = 1_000_000
-"""More than any sensor has micro images of two pixels; guards against absurd counts."""
+"""Largest number of micro images that is accepted, more than any sensor has."""
 
 _MOST_SKEW = 0.03
 """Relative difference of a lattice's sides, plus that of the cosine of their angle from 1/2. Arrays
 are made to some parts in a thousand; a wrong diameter, by which lenses are counted, shows as more.
 """
 _MOST_OFF = 0.1
-"""How far, in pitches, a center may be from the lattice through all of them. The centers of real
-files are within 0.02; centers of lenses that were miscounted by one are 0.2 and more away."""
+"""Largest distance, in pitches, of a center from the lattice through all of them. The centers of
+real files are within 0.02; centers of lenses that were miscounted by one are 0.2 and more away."""
 
 _MOST_TURN_RAD = 0.1
-"""How far the rotation may be from 0 or pi/2; real arrays are mounted to a few milliradians."""
+"""Largest rotation from 0 or pi/2; real arrays are mounted to a few milliradians."""
 
 
 @dataclass(frozen=True, eq=False)
 class TspcCalibration:
-    """What a `TSPCCalibData` file says.
+    """Content of a `TSPCCalibData` file.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class TspcCalibration:
     in_columns : bool
         Whether touching lenses form columns; else rows.
     centers_px : (n_centers, 2) float64
-        Of the four corners, or of all micro images.
+        Centers at the four corners, or of all micro images.
     places : (n_centers, 2) int64
         Column and row of each center. Of two neighboring columns (or rows, if the array is in
         rows) one is shifted by half a pitch.
@@ -111,7 +111,7 @@ class TspcCalibration:
 
     @property
     def rms_off_px(self) -> float:
-        """How far the file's centers are from the lattice: root mean square distance."""
+        """Root mean square distance of the file's centers from the lattice."""
         lattice = self.lattice
         exact = (self.centers_px - lattice.origin_px) @ np.linalg.inv(lattice.basis_px)
         off = (exact - np.rint(exact)) @ lattice.basis_px

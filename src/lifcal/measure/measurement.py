@@ -46,7 +46,7 @@ class MeasureOptions:
     ----------
     points : int
         Number of scene points that are measured. Beyond 1000, what all points have in common is
-        left, and the sigmas hardly fall (docs/calibrate.md).
+        left, and the sigmas hardly fall (docs/theory/calibration.md).
     views : int
         Number of views in which a point is measured at most, evenly over those that see it. It
         bounds the time that long recordings take.
@@ -78,10 +78,11 @@ class MeasureOptions:
         unchecked.
     systematic_px : float
         Standard deviation that is added to that of the pixel noise for what blur, curved surfaces
-        and the lens model leave (docs/calibrate.md). Set it higher for a camera with worse optics.
+        and the lens model leave (docs/theory/calibration.md). Set it higher for a camera with worse
+        optics.
     magnification_error : float
         Relative error of the magnification of micro images between near and far points, as the
-        simulations show it (docs/calibrate.md). It widens the sigmas of a calibration.
+        simulations show it (docs/theory/calibration.md). It widens the sigmas of a calibration.
     """
 
     points: int = 1000

@@ -2,7 +2,8 @@
 
 Light that arrives obliquely is dimmer (cos^4 of its angle). A point out of focus is seen through
 all of the micro aperture, and the part that it is seen through less obliquely counts more. So the
-blurred spot is moved, in proportion to its blur. See docs/camera-model.md, "Focus times shading".
+blurred spot is moved, in proportion to its blur. See docs/theory/camera-model.md,
+"Focus times shading".
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What several frames with known poses say of each other's depth maps.
 
 A depth map alone has pixels that are far off. Another frame that looks at the same place either
-finds the same surface there, or sees through it, or has something in front. Docs: docs/depth.md.
+finds the same surface there, or sees through it, or has something in front. See
+docs/how-to/depth.md.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _FEWEST = 2
 """Other frames that must agree with a depth; half of them if there are fewer than four."""
 _IN_COMMON = 0.6
 """Share of the variance that the errors of frames have in common, and that no number of them
-takes away (docs/depth.md)."""
+takes away (docs/how-to/depth.md)."""
 
 
 @dataclass(frozen=True, eq=False)

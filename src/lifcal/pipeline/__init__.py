@@ -58,7 +58,7 @@ def calibrate(
 ) -> Calibration:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 
-    `lifcal calibrate` calls this function. docs/calibrate.md explains the options.
+    `lifcal calibrate` calls this function. docs/how-to/calibrate.md explains the options.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def focus(
 ) -> FocusRun:
     """Make a virtual depth map and a totally focused image of each raw.
 
-    `lifcal focus` calls this function. docs/virtual-depth.md explains the method.
+    `lifcal focus` calls this function. docs/theory/virtual-depth.md explains the method.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def find_grid(
 ) -> FoundGrid:
     """Find the micro-lens grid in a white image or, without one, in raws of a scene.
 
-    `lifcal grid` calls this function. docs/grid.md explains the method.
+    `lifcal grid` calls this function. docs/theory/grid.md explains the method.
 
     Parameters
     ----------

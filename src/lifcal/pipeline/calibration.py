@@ -60,7 +60,7 @@ class Calibration:
     ----------
     camera : PlenopticCamera
     summary : mapping
-        What summary.json holds; docs/reading-the-report.md explains every entry.
+        What summary.json holds; docs/how-to/reading-the-report.md explains every entry.
     folder : Path
     adjustment : Adjustment or None
         With residuals, poses and points; None if the folder was finished already.

@@ -21,9 +21,9 @@ from lifcal.imaging.files import encode_jpeg, encode_png
 from lifcal.imaging.preview import colorize, fit
 
 _MOST_PX = 512
-"""Along the longer side of what the page holds: 200 000 points are enough to look at."""
+"""Longer side of the images on the page, in px: 200 000 points are enough to look at."""
 _ENDS = (1.0, 99.0)
-"""Per cent of the depths that the colors are for."""
+"""Percentiles of the depths between which the colors are spread."""
 _STEPS_PER_MM = 10.0
 _FULL = 65535
 _COLORS = 256

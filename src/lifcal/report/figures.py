@@ -9,7 +9,7 @@ from html import escape
 from itertools import pairwise
 
 COLORS = ("#0b6aa8", "#c2500a", "#1a7f5a")
-"""Of the lens types; they stay apart for the color-blind."""
+"""Colors of the lens types, which color-blind people can distinguish."""
 
 _BAR = "#8fb8d8"
 _LINE = "#c2500a"
@@ -29,7 +29,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class _Axis:
-    """From values to pixels, with ticks at round numbers."""
+    """Mapping from values to pixels, with ticks at round numbers."""
 
     low: float
     high: float
@@ -71,9 +71,9 @@ def draw_bars(
     heights : (n,) float or None
         None: no bar.
     x_label, y_label : str
-        With units.
+        Labels of the axes, with units.
     titles : (n,) str, optional
-        What a bar says when pointed at.
+        Texts that bars show when the pointer is on them.
     line : (n,) float, optional
     marks : sequence of Mark, optional
     """
@@ -158,7 +158,7 @@ def draw_map(
         None: no value.
     image_size_px : (width, height)
     label : str
-        Of the color bar.
+        Label of the color bar.
     arrows : sequence of (x, y, dx, dy), optional
         Middle and direction, in image px; drawn so long that `unit_px` is one cell.
     unit_px : float

@@ -1,4 +1,4 @@
-"""The report: one HTML page that needs nothing else, made from what summary.json holds."""
+"""The report: one HTML page that needs nothing else, made from the content of summary.json."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def render_report(summary: Mapping[str, Any]) -> str:
     Parameters
     ----------
     summary : mapping
-        What summary.json holds (`build_statistics`). Parts that are missing are left out.
+        Content of summary.json (`build_statistics`). Missing parts are left out.
     """
     sections = [
         ("Parameters", _parameters(summary)),
@@ -75,7 +75,7 @@ def render_report(summary: Mapping[str, Any]) -> str:
         '<link rel="icon" href="data:,"><title>lifcal calibration report</title>'
         f"<style>{css}</style></head><body><main>{_head(summary)}{body}"
         f"<footer>lifcal {_text(summary.get('lifcal_version', ''))}. Every number and figure is "
-        "explained in docs/reading-the-report.md.</footer></main>"
+        "explained in docs/how-to/reading-the-report.md.</footer></main>"
         f'<script type="application/json" id="rig-data">{data}</script>'
         f"<script>{script}</script></body></html>\n"
     )
@@ -419,7 +419,7 @@ def _binned(entries: Sequence[Mapping[str, Any]], x_label: str) -> str:
 
 
 def _halves(found: Mapping[str, Any] | None) -> str:
-    """Return the table of how much halves of the recording disagree, in sigmas."""
+    """Return the table of disagreements between halves of the recording, in sigmas."""
     if not found or not found["splits"]:
         return ""
     names = [

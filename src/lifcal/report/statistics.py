@@ -1,4 +1,4 @@
-"""What summary.json holds: every number that the report shows, in plain JSON types."""
+"""The content of summary.json: every number that the report shows, in plain JSON types."""
 
 from __future__ import annotations
 
@@ -76,11 +76,12 @@ def build_statistics(
     grid: Mapping[str, Any] | None = None,
     findings: Sequence[Finding] = (),
 ) -> dict[str, Any]:
-    """Return what summary.json holds.
+    """Return the content of summary.json.
 
-    That of an adjustment (`lifcal.bundle.files.summary_to_dict`), and what the report shows.
+    It consists of the summary of an adjustment (`lifcal.bundle.files.summary_to_dict`) and the
+    statistics that the report shows.
     The size is bounded: points, cameras and frames beyond a limit are thinned evenly, and bins are
-    fixed. NaN becomes null. Every key is explained in docs/reading-the-report.md.
+    fixed. NaN becomes null. Every key is explained in docs/how-to/reading-the-report.md.
 
     Parameters
     ----------
@@ -90,17 +91,18 @@ def build_statistics(
     pictures : mapping of str to str, optional
         'focused' and 'depth': PNG or JPEG, in base64.
     provenance : mapping, optional
-        What made this: files, settings, versions. Numbers, text, lists and mappings.
+        Files, settings and versions that made this calibration: numbers, text, lists and mappings.
     seconds : mapping of str to float, optional
         Time of each stage, in order.
     nominal_focal_length_mm : float, optional
-        What is engraved on the lens. f_L is in proportion to the pixel size, so a difference tells
+        Focal length engraved on the lens. f_L is proportional to the pixel size, so a difference
+        tells
         of a wrong one.
     grid : mapping, optional
         What is known of the grid (`grid` of focus.json): its source, pitch, bend, and how well the
         raws fit it.
     findings : sequence of Finding
-        What the stages before the adjustment noticed.
+        Findings of the stages before the adjustment.
     """
     content = summary_to_dict(adjustment)
     names = {frame.index: frame.name for frame in frames}
@@ -158,7 +160,7 @@ class _Rows:
     xy_raw_px : (n, 2) float64
         As measured.
     offsets_px : (n, 2) float64
-        From the micro-image center, as the model predicts: measured ones hold the noise, which
+        Predicted offsets from the micro-image center: measured ones hold the noise, which
         would look like a scale.
     residuals_px : (n, 2) float64
         Seen minus measured.
@@ -269,7 +271,9 @@ def _image_bins(adjustment: Adjustment, rows: _Rows) -> IntArray:
 
 
 def _histogram(values: FloatArray, edges: FloatArray | None = None) -> dict[str, Any]:
-    """Count; without edges, over the middle 99 %, and the end bins hold what is beyond."""
+    """Return a histogram. Without edges, bins cover the middle 99 %, and the end bins hold the
+    rest.
+    """
     if edges is None:
         low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
         high = high if high > low else low + max(abs(low), 1.0) * 1e-3

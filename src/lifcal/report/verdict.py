@@ -1,4 +1,4 @@
-"""How far a calibration can be trusted: computed from findings and numbers, never from text."""
+"""The verdict on a calibration, computed from findings and numbers and never from text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _POOR_SIGMA = {"F": 0.01, "B": 0.05}
 """Relative standard deviation from which a calibration is poor."""
 
 _NOMINAL_TOLERANCE = 0.1
-"""Of a nominal focal length: lenses differ from their engraving by up to 9 %."""
+"""Relative tolerance of a nominal focal length: lenses differ from their engraving by up to 9 %."""
 
 _CAUTION_SCALE_PERCENT = 1.0
 _POOR_SCALE_PERCENT = 5.0
@@ -22,11 +22,12 @@ _CAUTION_CENTER, _POOR_CENTER = 0.01, 0.03
 """Standard deviation of the principal point, as a part of the image's width. Makers place a lens
 within some per cent of the sensor's middle, so a calibration that knows less says nothing new."""
 _CAUTION_FACTOR, _POOR_FACTOR = 2.0, 5.0
-"""On a sigma, by cross-validation. Noise alone makes the largest factor of ten parameters 1.3 on
+"""Factors on a sigma by cross-validation, from which the level is caution and poor. Noise alone
+makes the largest factor of ten parameters 1.3 on
 average, and more than 2 in fewer than one of a hundred recordings."""
 
 _MOST_NOTES = 200
-"""A summary lists no more: thousands of frames may be unusable for one reason."""
+"""Largest number of notes in a summary: thousands of frames may be unusable for one reason."""
 
 
 def assess(
@@ -39,7 +40,7 @@ def assess(
     content : mapping
         What summary.json holds, less findings and verdict.
     findings : sequence of Finding
-        What the stages noticed.
+        Findings of the stages.
     """
     # The numbers of the whole calibration first: their sigmas are cross-validated.
     every = keep_gravest([*examine(content), *findings])
@@ -56,7 +57,7 @@ def judge(content: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, 
     """Return the verdict: its level, one line of text, and the codes and texts of its reasons.
 
     The level is `poor` if a finding is poor, else `caution` if one calls for care, else `good`.
-    docs/findings.md says what each code means.
+    docs/reference/findings.md says what each code means.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def judge(content: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, 
 
 
 def examine(content: Mapping[str, Any]) -> list[Finding]:
-    """Return what the numbers of a whole calibration say against it.
+    """Return findings from the numbers of a whole calibration.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ def _examine_sigmas(content: Mapping[str, Any]) -> list[Finding]:
 
 
 def _examine_scale(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Return what the largest scale of residuals that is not noise says against the model."""
+    """Return a finding if a residual scale is larger than noise explains."""
     sure = [
         entry
         for entry in entries
@@ -166,7 +167,7 @@ def _examine_scale(entries: Sequence[Mapping[str, Any]]) -> list[Finding]:
 
 
 def _examine_halves(found: Mapping[str, Any] | None) -> list[Finding]:
-    """Return what the disagreement of parts of the recording says against the sigmas."""
+    """Return a finding if parts of the recording disagree by more than the sigmas."""
     if found is None:
         return []
     if not found["splits"]:
@@ -204,7 +205,7 @@ def _examine_halves(found: Mapping[str, Any] | None) -> list[Finding]:
 
 
 def _examine_counts(content: Mapping[str, Any]) -> list[Finding]:
-    """Return what is missing of the frames and observations."""
+    """Return findings about missing frames and rejected observations."""
     found = []
     n_frames, n_usable = content["n_frames"], content["n_usable"]
     if n_usable < n_frames:
@@ -237,7 +238,7 @@ def _examine_counts(content: Mapping[str, Any]) -> list[Finding]:
 
 
 def _compare_with_nominal(content: Mapping[str, Any]) -> list[Finding]:
-    """Return what is to be said about a nominal focal length."""
+    """Return a finding if f_L differs from the nominal focal length."""
     nominal = content.get("nominal_focal_length_mm")
     entry = content["parameters"]["f_L"]
     if nominal is None or abs(entry["value"] / nominal - 1.0) <= _NOMINAL_TOLERANCE:
@@ -256,9 +257,9 @@ def _compare_with_nominal(content: Mapping[str, Any]) -> list[Finding]:
 
 
 def _ask_engraving(content: Mapping[str, Any], codes: set[str]) -> str:
-    """Return the question that no image answers, if there is something to ask about.
+    """Return the question whether f_L is engraved on the lens, or an empty text.
 
-    f_L is in proportion to the pixel size; the images fit as well with a wrong one.
+    f_L is proportional to the pixel size, and the images fit equally well with a wrong one.
     """
     entry = content["parameters"]["f_L"]
     asked = "focal-length-differs" in codes  # among the reasons, with what was given

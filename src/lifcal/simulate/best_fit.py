@@ -1,4 +1,4 @@
-"""The best that the camera model can say about optics outside of it.
+"""The camera model that comes nearest to optics outside of it.
 
 A main lens that distorts in object space, a stop away from it or a curved field are no part of the
 camera model. What a calibration can find at best is the camera whose projections come nearest to
@@ -40,7 +40,8 @@ class BestFit:
     Parameters
     ----------
     camera : PlenopticCamera
-        With the true recorded centers, Brown's distortion and, unless left out, a tilt.
+        The fitted camera, with the true recorded centers, Brown's distortion and, unless left out,
+        a tilt.
     rms_px : float
         Root mean square over all coordinates of what the model leaves.
     worst_px : float

@@ -36,11 +36,11 @@ class CameraDesign:
     pixel_size_um : float
     image_size : (int, int)
     layout : str
-        Of the micro-lens grid.
+        Layout of the micro-lens grid.
     pitch_px : float
-        Of the micro images.
+        Distance between neighboring micro images.
     rotation_rad : float
-        Of the grid.
+        Rotation of the grid.
     focal_planes_v : tuple of float
         Virtual depth in focus for each lens type; its length is the number of types.
     main_fill : float

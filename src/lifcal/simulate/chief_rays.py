@@ -1,4 +1,4 @@
-"""Exact chief rays: where points appear behind the middle of each micro lens.
+"""Exact chief rays: images of points through the center of each micro lens.
 
 Plain geometry, with none of the camera model's formulas: straight rays, a thin main lens with its
 errors, and the center of a thin micro lens, which bends no ray.
@@ -53,7 +53,7 @@ def trace_chief_rays(
     depth = np.where(points[:, 2:] > 0.0, points[:, 2:], np.nan)
 
     def miss(main_mm: FloatArray) -> FloatArray:
-        """Return by what slope the ray through a place of the main lens misses the point."""
+        """Return the difference of slopes by which a ray through the main lens misses the point."""
         slopes = (centers - main_mm) / distances + main_mm / focal_lengths
         slopes = _distort_slopes(slopes, main_mm, optics.imperfections)
         # The image side is turned: a ray leaves the main lens at minus the place on it.

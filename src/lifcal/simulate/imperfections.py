@@ -1,4 +1,4 @@
-"""How a simulated camera and its recording depart from the ideal camera of the model."""
+"""Deviations of a simulated camera and its recording from the ideal camera of the model."""
 
 from __future__ import annotations
 

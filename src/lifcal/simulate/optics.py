@@ -16,7 +16,7 @@ from lifcal.simulate.imperfections import Imperfections
 
 @dataclass(frozen=True, eq=False)
 class MicroLenses:
-    """Where the micro lenses stand, in the order of the camera's grid.
+    """Positions of the micro lenses, in the order of the camera's grid.
 
     Positions across are in mm from the optical axis, along the raw image's axes: the image side is
     turned so that the raw image is upright.
@@ -178,12 +178,12 @@ class Optics:
 
     @property
     def f_number(self) -> float:
-        """Of the main lens: focal length over diameter."""
+        """F-number of the main lens: focal length over diameter."""
         return self.camera.parameters.focal_length_mm / (2.0 * self.main_radius_mm)
 
     @property
     def field_of_view_rad(self) -> float:
-        """Full angle across the image: of the square that has the image's area."""
+        """Full angle of view across a square that has the area of the image."""
         width, height = self.camera.image_size
         return 2.0 * math.atan(0.5 * math.sqrt(width * height) / self.camera.array.focal_px)
 

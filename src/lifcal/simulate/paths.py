@@ -1,4 +1,4 @@
-"""How the simulated camera moves: ways that calibrate well, and two that cannot."""
+"""Motions of the simulated camera: some calibrate well, and two cannot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST_TURN_RAD = 0.16
 def build_path(
     name: str, scene: Scene, n_frames: int, seed: int, field_of_view_rad: float
 ) -> tuple[RigidTransform, ...]:
-    """Build one of `PATHS` before a scene.
+    """Build one of `PATHS` in front of a scene.
 
     Parameters
     ----------
@@ -32,10 +32,11 @@ def build_path(
     n_frames : int
         At least 1. More frames sample the same path more finely.
     seed : int
-        Of the path's shape. `forward` has none to choose.
+        Random seed of the path's shape. `forward` does not depend on it.
     field_of_view_rad : float
-        Of the camera, full angle. The narrower, the further away the camera stands, so that every
-        camera sees about the same part of the scene; see `compute_standoff_mm`.
+        Full angle of the camera's field of view. The narrower it is, the further away the camera
+        stands, so that every camera sees about the same part of the scene; see
+        `compute_standoff_mm`.
 
     Returns
     -------

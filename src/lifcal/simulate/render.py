@@ -94,7 +94,7 @@ def _blur_places(places: FloatArray, sigma: float) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class PinholeView:
-    """What a pinhole camera at the main lens' center would see: the truth for focused images.
+    """View of a pinhole camera at the main lens' center: the truth for focused images.
 
     Parameters
     ----------
@@ -243,9 +243,9 @@ class SurfacesInCamera:
         slopes : (n_bundles, 2) float64
             Middle slope of each bundle.
         spread : float
-            How far slopes depart from it.
+            Largest deviation of slopes from it.
         reach_mm : float
-            How far from the main lens' center rays start.
+            Largest distance from the main lens' center at which rays start.
 
         Returns
         -------
@@ -321,7 +321,7 @@ class Renderer:
 
     @cached_property
     def _lenses(self) -> FloatArray:
-        """What the kernel takes of the micro lenses, see `_kernels.render_raw`."""
+        """Arrays of the micro lenses for the kernel, see `_kernels.render_raw`."""
         optics, lenses = self.optics, self.optics.micro_lenses
         p = optics.camera.parameters
         total = p.lens_to_array_mm + p.array_to_sensor_mm
@@ -394,7 +394,7 @@ class Renderer:
         scene : PackedScene
         cam_from_world : RigidTransform
         seed : int
-            Of the ray sampling; frames of a sequence take different ones.
+            Random seed of the ray sampling; frames of a sequence use different ones.
         window : (x, y, width, height) or None
             The part of the image to render.
 

@@ -1,4 +1,4 @@
-"""What a simulated scene is made of: textured parallelograms and balls, and the printed markers."""
+"""Elements of simulated scenes: textured parallelograms and balls, and printed markers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Marker:
     Parameters
     ----------
     id : int
-        In the dictionary DICT_6X6_250.
+        Number of the marker in the dictionary DICT_6X6_250.
     corners_world_mm : (4, 3) float64
         Corners of the black square in OpenCV's order: as printed, top left, top right, bottom
         right, bottom left.
@@ -120,9 +120,9 @@ class Scene:
     background : (3,) float64
         Radiance (red, green, blue in 0..1) where a ray meets nothing.
     look_at_world_mm : (3,) float64
-        What the nominal camera looks at, along +z.
+        Point that the nominal camera looks at, along +z.
     distance_mm : float
-        How far from there a camera with a field of view of `FIELD_OF_VIEW_RAD` stands.
+        Distance from there of a camera with a field of view of `FIELD_OF_VIEW_RAD`.
     min_distance_mm : float
         Closest that any nominal camera may stand.
     """

@@ -50,11 +50,11 @@ class _Stage:
     name : str
     rng : numpy.random.Generator
     look_at_local_mm : (3,) float64
-        What the nominal camera looks at.
+        Point that the nominal camera looks at.
     pitch_rad : float
-        How far the nominal camera looks down.
+        Angle by which the nominal camera looks down.
     distance_mm, min_distance_mm : float
-        As in `Scene`; the world's origin is the nominal camera at `distance_mm`.
+        The distances of `Scene`; the world's origin is the nominal camera at `distance_mm`.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class _Stage:
         size_texels : (cols, rows)
         prints : sequence of MarkerPrint
         maker : Maker
-            Of what is printed around the markers.
+            Maker of the texture around the markers.
         texel_mm : float
         """
         start = np.asarray(origin, dtype=np.float64)
@@ -227,7 +227,8 @@ def build_scene(name: str, seed: int) -> Scene:
     ----------
     name : str
     seed : int
-        Of the textures and of small changes in how things stand. The same seed, the same scene.
+        Random seed of the textures and of small changes in the layout. The same seed gives the same
+        scene.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from lifcal.imaging.files import decode_image, encode_jpeg
 
 _ROWS_AT_ONCE = 256
 JPEG_QUALITY = 90
-"""What cameras that write JPEG files use by default, or a little less."""
+"""About the default quality of cameras that write JPEG files, or slightly less."""
 _VIDEO_QUALITY = 75
 """JPEG's scale of quantization. It leaves a peak signal-to-noise ratio of 37 dB on raws of
 `r5-16mm`, which is what video of ordinary quality has."""
@@ -24,7 +24,7 @@ _VIDEO_RANGE = (16, 235)
 
 @dataclass(frozen=True)
 class SensorOptions:
-    """What the sensor does.
+    """Exposure, noise and quantization of the sensor.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def shade_by_dust(light: Float32Array, specks: tuple[Speck, ...]) -> Float32Arra
 
 
 def compress(raw: npt.NDArray[np.uint8], kind: str) -> npt.NDArray[np.uint8]:
-    """Return an image as it comes back from a compressed file.
+    """Return an image after compression and decompression.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def expose(
     *,
     gamma: float = 1.0,
 ) -> ImageArray:
-    """Return what the sensor records.
+    """Return the image that the sensor records.
 
     Parameters
     ----------

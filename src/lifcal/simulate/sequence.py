@@ -60,13 +60,13 @@ _DUST_STREAM = 2**31
 _FIT_VIEWS = 16
 _FIT_POINTS = 100
 _FIT_VIEW_PX = 64
-"""Frames, points of each, and longer side in pixels of the views they are taken from, to fit the
-camera model to: more of them change B by less than 0.02 %."""
+"""Data for the fit of the camera model: number of frames, points of each, and longer side in pixels
+of the views that they are taken from. Larger numbers change B by less than 0.02 %."""
 
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """What to simulate.
+    """Options of a simulated recording.
 
     Parameters
     ----------
@@ -74,13 +74,13 @@ class SimulationOptions:
         Names from `CAMERAS`, `SCENES`, `PATHS`.
     frames : int
     seed : int
-        Of the scene's textures, the path and the noise.
+        Random seed of the scene's textures, the path and the noise.
     rays_per_pixel : int
     bayer : str or None
         Color filter of the sensor; None is a mono sensor.
     sensor : SensorOptions
     imperfections : Imperfections or None
-        Of optics and recording. None: those of the named camera.
+        Imperfections of optics and recording; None takes those of the named camera.
     micro_aperture : float
         Factor on the radius of the micro apertures: small ones make all micro images sharp.
     scene_scale : float or None
@@ -143,7 +143,7 @@ class SimulatedFrame:
 
 
 class Simulation:
-    """A camera on its way through a scene.
+    """A simulated camera that moves through a scene.
 
     Frames can be asked for in any order; each depends only on the options and its number.
     """
@@ -372,7 +372,7 @@ def write_sequence(
 
 
 def write_raw(path: Path, raw: ImageArray) -> None:
-    """Write a raw image as PNG, or as JPEG where the name ends so.
+    """Write a raw image as PNG, or as JPEG if the name ends with .jpg.
 
     An image that went through a JPEG file once is the same after the second time but for rounding.
     """

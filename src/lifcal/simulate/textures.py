@@ -41,7 +41,7 @@ class MarkerPrint:
     Parameters
     ----------
     id : int
-        In the dictionary DICT_6X6_250.
+        Number of the marker in the dictionary DICT_6X6_250.
     row, col : int
         Upper left texel of the black square.
     cell_texels : int

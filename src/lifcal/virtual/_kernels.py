@@ -2,8 +2,8 @@
 
 Everywhere `rho = 1 / u` is the inverse virtual depth: a virtual point X appears in micro image C at
 `C + (X - C) rho`, moved by what the used part of the micro aperture does to a blurred image (see
-docs/virtual-depth.md). A map has virtual pixels of `step` raw pixels: pixel (row, col) is at raw
-coordinates `(col + 0.5) step - 0.5`, `(row + 0.5) step - 0.5`.
+docs/theory/virtual-depth.md). A map has virtual pixels of `step` raw pixels: pixel (row, col) is at
+raw coordinates `(col + 0.5) step - 0.5`, `(row + 0.5) step - 0.5`.
 
 Two tuples stand for the camera. `table` is the lenses' look-up table, `MicroLensGrid.index.table`.
 `lenses` is (types, radius, weights, moves, focal_rhos, blur_px), see `optics.LensOptics`.
@@ -360,7 +360,7 @@ SUMS = 6
 SHARPENING = 0.08
 """What makes pixels the coefficients of a spline: (-s, 1 + 2 s, -s) along both axes. Between the
 spline itself, which smooths (0), and the spline through the pixels (about 0.2 and farther
-neighbors), which shows where they are (docs/virtual-depth.md)."""
+neighbors), which shows where they are (docs/theory/virtual-depth.md)."""
 SPLINE_VARIANCE_PX2 = 1.0 / 3.0 - 2.0 * SHARPENING
 """Of the spline that a pixel becomes, along an axis."""
 SPLINE_NOISE = 0.563756

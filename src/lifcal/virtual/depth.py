@@ -2,7 +2,8 @@
 
 From coarse to fine: a sweep over levels of 1/u with a semi-global sum finds the surface; the
 micro images' own gradients then move it between the levels, with a plane through each window; last
-the planes are evaluated at the output's pixels. Method, figures and limits: docs/virtual-depth.md.
+the planes are evaluated at the output's pixels. Method and limits:
+docs/theory/virtual-depth.md; figures: docs/figures/virtual-depth.md.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ _LEAST_FREEDOM = 6.0
 SYSTEMATIC = 0.0003
 _SYSTEMATIC_BLUR = 0.0005
 """Of u: what resampling and the lens model leave, and for each pixel of blur that the sharpest lens
-type has (docs/virtual-depth.md)."""
+type has (docs/theory/virtual-depth.md)."""
 _NOT_PLANE = 1.8
 """By which variances are raised for what planes through windows leave: steps and bends of a surface
-that cannot be told from noise (docs/virtual-depth.md)."""
+that cannot be told from noise (docs/theory/virtual-depth.md)."""
 _CORRELATED = 0.42
 """Share of the interpolated noise that neighboring samples have in common, at the frequencies of
-the gradients (docs/virtual-depth.md)."""
+the gradients (docs/theory/virtual-depth.md)."""
 
 
 class DepthFlag(enum.IntFlag):

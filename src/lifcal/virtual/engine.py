@@ -28,7 +28,7 @@ from lifcal.virtual.workspace import NoWorkspace, Workspace
 _BAYER_SHARED_NOISE = 3.2
 """Demosaiced luminance has a quarter of a raw pixel's variance, but all of it at low frequencies:
 four times what white noise of that variance has. This is what it has at those of gradients
-(docs/virtual-depth.md)."""
+(docs/theory/virtual-depth.md)."""
 
 
 class Rectifier(Protocol):

@@ -3,7 +3,7 @@
 Where two lens types see the same texture equally sharp, its inverse virtual depth is the mean of
 theirs, whatever the shape of the blur: the micro apertures are of one size. So the crossings of the
 types' sharpness give the sums of their inverse focal planes, pair by pair. The overlap discs of a
-white image give their ratios. Docs: docs/virtual-depth.md.
+white image give their ratios. Docs: docs/theory/virtual-depth.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A spline's value at a place `p` is the mean over the pixels around it, each of t
 itself by light, and that again the mean over the used part of the micro aperture, the overlap of
 two discs. So a wave on the surface appears moved by the phase of these means. For long waves that
 is what the centroids of pixel and overlap say; for those that tell depth, a few pixels long, the
-whole shape of the overlap counts (docs/virtual-depth.md).
+whole shape of the overlap counts (docs/theory/virtual-depth.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the kernels know of the micro lenses: which pixels to trust, and where a point is seen.
 
 Two effects move the image of a point away from its pinhole position `m` in a micro image, both from
-the fall-off of brightness (docs/virtual-depth.md):
+the fall-off of brightness (docs/theory/virtual-depth.md):
 
 - Focus: a devignetted pixel is the mean of what it sees through the used part of the micro
   aperture, the overlap of two discs. Out of focus, the centroid of that overlap matters.

@@ -3,7 +3,7 @@
 One window for all places must be small enough for small things, and is then too noisy for tables
 and walls. So windows two, four and eight times as wide are tried in turn. The wider one is taken
 where it agrees with the narrower one as far as noise allows (after Lepski); what they differ by
-beyond that is added to the variance. Docs: docs/virtual-depth.md.
+beyond that is added to the variance. Docs: docs/theory/virtual-depth.md.
 """
 
 from __future__ import annotations
