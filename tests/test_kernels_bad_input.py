@@ -31,7 +31,7 @@ from lifcal.metric import _kernels as metric
 from lifcal.sfm import _kernels as sfm
 from lifcal.simulate import PackedScene, Renderer, build_camera
 from lifcal.simulate import _kernels as simulate
-from lifcal.virtual import _kernels as virtual
+from lifcal.virtual import _kernels_cost, _kernels_refine, _kernels_synthesis
 from lifcal.virtual.optics import LensOptics
 from tests.conftest import REPOSITORY
 
@@ -254,9 +254,9 @@ def test_light_of_lenses_that_are_not_known():
     centers[::2] = NAN
     profiles = np.tile(np.linspace(1.0, 0.0, 20), (2, 1))
     out = np.empty(SIZE[::-1], np.float32)
-    imaging.sum_profiles(*LensIndex(centers, 11.3).table, grid.lens_types, profiles, 0.3, out)
+    imaging.sum_profiles(LensIndex(centers, 11.3).table, grid.lens_types, profiles, 0.3, out)
     whole = np.empty_like(out)
-    imaging.sum_profiles(*grid.index.table, grid.lens_types, profiles, 0.3, whole)
+    imaging.sum_profiles(grid.index.table, grid.lens_types, profiles, 0.3, whole)
     assert np.isfinite(out).all()
     assert 0.3 * whole.sum() < out.sum() < 0.7 * whole.sum()
 
@@ -282,16 +282,16 @@ def look(image, rho, step=STEP):
     grid = make_grid()
     table, lenses = grid.index.table, LensOptics.from_grid(grid).pack()
     shape = rho.shape
-    sums = np.empty((virtual.SUMS, *shape))
-    virtual.measure(image, table, lenses, rho, step, 1, sums)
+    sums = np.empty((_kernels_refine.N_SUMS, *shape))
+    _kernels_refine.measure(image, table, lenses, rho, step, 1, sums)
     out, light = np.empty(shape, np.float32), np.empty(shape, np.float32)
-    virtual.synthesise(image, table, lenses, rho, step, out, light)
+    _kernels_synthesis.synthesise(image, table, lenses, rho, step, out, light)
     detail = np.zeros(shape, np.float32)
     mean = np.full((2 * shape[0], 2 * shape[1]), 0.4, np.float32)
     share = np.ones(shape, np.float32)
-    virtual.add_detail(image, table, lenses, rho, step, mean, share, detail)
+    _kernels_synthesis.add_detail(image, table, lenses, rho, step, mean, share, detail)
     energy = np.empty((*shape, 2))
-    virtual.type_sharpness(image, table, lenses, rho, step, 1e-4, energy)
+    _kernels_refine.type_sharpness(image, table, lenses, rho, step, 1e-4, energy)
     return np.concatenate([sums, [out], [light], [detail], np.moveaxis(energy, 2, 0)])
 
 
@@ -302,7 +302,11 @@ def test_virtual_pixels(image, depths, bad):
     np.testing.assert_array_equal(found[:, ~BAD_PLACES], expected[:, ~BAD_PLACES])
     if bad == 1e-300:  # almost zero: every lens sees every point, as far as the list holds them
         return
-    sums, light, energy = found[: virtual.SUMS], found[virtual.SUMS + 1], found[-2:]
+    sums, light, energy = (
+        found[: _kernels_refine.N_SUMS],
+        found[_kernels_refine.N_SUMS + 1],
+        found[-2:],
+    )
     np.testing.assert_array_equal(sums[:, BAD_PLACES], 0.0)
     np.testing.assert_array_equal(light[BAD_PLACES], 0.0)
     assert np.isnan(energy[:, BAD_PLACES]).all()
@@ -316,7 +320,7 @@ def test_sweep(image, bad):
     def sweep(rhos):
         cost = np.empty((10, 12, 3), np.float32)
         order = np.arange(3)
-        virtual.sweep(image, grid.index.table, lenses, np.array(rhos), order, STEP, 1, cost)
+        _kernels_cost.sweep(image, grid.index.table, lenses, np.array(rhos), order, STEP, 1, cost)
         return cost
 
     found, expected = sweep([0.3, bad, 0.4]), sweep([0.3, 0.35, 0.4])
@@ -330,12 +334,13 @@ def test_sweep(image, bad):
 def test_sweep_beside_bad_centers(image, bad):
     grid = make_grid()
     lenses = LensOptics.from_grid(grid).pack()
-    centers, *rest = grid.index.table
-    spoiled = centers.copy()
+    spoiled = grid.index.table.centers.copy()
     spoiled[::4] = bad
     cost = np.empty((10, 12, 1), np.float32)
     levels = np.array([0.33]), np.array([0])
-    virtual.sweep(image, (spoiled, *rest), lenses, *levels, STEP, 1, cost)
+    _kernels_cost.sweep(
+        image, grid.index.table._replace(centers=spoiled), lenses, *levels, STEP, 1, cost
+    )
     assert np.isfinite(cost).any()
 
 
@@ -343,18 +348,18 @@ def test_sweep_beside_bad_centers(image, bad):
 def test_planes(image, depths, bad):
     """What is fitted to windows: a bad pixel spoils its window at most."""
     spoiled = np.where(BAD_PLACES, bad, depths)
-    sums = np.abs(look(image, depths)[: virtual.SUMS]) + 1e-3
+    sums = np.abs(look(image, depths)[: _kernels_refine.N_SUMS]) + 1e-3
     far = np.ones(depths.shape, bool)
     for row, col in np.argwhere(BAD_PLACES):
         far[max(row - 3, 0) : row + 4, max(col - 3, 0) : col + 4] = False
 
     def fit(rho):
-        fused = np.empty((*rho.shape, virtual.FUSED))
-        virtual.fuse(rho, sums, 2, 0.05, fused)
-        halved, halved_sums = np.empty((5, 6)), np.empty((virtual.SUMS, 5, 6))
-        virtual.halve(rho, sums, 0.05, halved, halved_sums)
-        planes = np.empty((20, 24, 4))
-        virtual.bring_back(fused, 2, planes)
+        fused = np.empty((*rho.shape, _kernels_refine.FUSED_COLUMNS))
+        _kernels_refine.fuse(rho, sums, 2, 0.05, fused)
+        halved, halved_sums = np.empty((5, 6)), np.empty((_kernels_refine.N_SUMS, 5, 6))
+        _kernels_refine.halve(rho, sums, 0.05, halved, halved_sums)
+        planes = np.empty((20, 24, _kernels_refine.PLANE_COLUMNS))
+        _kernels_refine.bring_back(fused, 2, planes)
         return fused, planes, halved
 
     (fused, planes, halved), (expected, _, _) = fit(spoiled), fit(depths)
@@ -363,7 +368,7 @@ def test_planes(image, depths, bad):
     assert np.isfinite(halved).any()
     grid = make_grid()
     rho, variance, hidden = np.empty((20, 24)), np.empty((20, 24)), np.empty((20, 24), bool)
-    virtual.spread_out(
+    _kernels_refine.spread_out(
         image,
         grid.index.table,
         LensOptics.from_grid(grid).pack(),
@@ -385,11 +390,11 @@ def test_sharpen(rng, bad):
     rho = np.full((14, 14), 0.33)
     light = np.ones((14, 14), np.float32)
     weights = np.full((3, 8), 0.02)
-    filters = (np.log(0.2), 0.3, weights, np.array([1, 1, 1]))
+    filters = _kernels_synthesis.Filters(np.log(0.2), 0.3, weights, np.array([1, 1, 1]))
 
     def sharpen(rho):
         out = np.empty_like(image)
-        virtual.sharpen(image, rho, light, filters, out)
+        _kernels_synthesis.sharpen(image, rho, light, filters, out)
         return out
 
     spoiled = rho.copy()

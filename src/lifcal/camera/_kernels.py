@@ -8,10 +8,12 @@ pinhole array and the tilt: F, c_x, c_y, alpha, beta, t_x, t_y.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from lifcal.arrays import FloatArray, IntArray
 from lifcal.threads import in_parts
 
 NO_DISTORTION = 0
@@ -327,15 +329,42 @@ def undistort_centers_with_jacobian(begin, end, model, k, fold, cx, cy, centers,
                 by_k[i, 1, j] = -(iyx * px + iyy * py)
 
 
-# Look-ups: centers sorted into square cells; cell (i, j) holds items[start[c]:start[c + 1]].
+class LensTable(NamedTuple):
+    """Micro-image centers sorted into square cells, as `LensIndex.table` builds it.
+
+    Cell (i, j) has the number c = j shape[0] + i and holds the lenses items[start[c]:start[c + 1]].
+
+    Parameters
+    ----------
+    centers : (n_lenses, 2) float64
+        Raw px.
+    start : (n_cells + 1,) int64
+    items : (n_finite,) int64
+        Indices of the lenses with a finite center, sorted by cell.
+    origin : (2,) float64
+        Corner of cell (0, 0).
+    shape : (2,) int64
+        Number of cells along x and y.
+    cell : float
+        Side of a cell in px.
+    """
+
+    centers: FloatArray
+    start: IntArray
+    items: IntArray
+    origin: FloatArray
+    shape: IntArray
+    cell: float
 
 
 @njit(cache=True)
-def nearest_center(centers, start, items, origin, shape, cell, x, y):
-    """Return the index of the center nearest to (x, y), by growing rings of cells.
+def nearest_center(table, x, y):
+    """Return the index of the center nearest to (x, y), searched in growing rings of cells.
 
     -1 for NaN, infinite numbers and those whose squares overflow.
     """
+    centers, start, items = table.centers, table.start, table.items
+    origin, shape, cell = table.origin, table.shape, table.cell
     if not (math.isfinite(x) and math.isfinite(y)) or items.shape[0] == 0:
         return -1
     n_x = shape[0]
@@ -374,11 +403,10 @@ def nearest_center(centers, start, items, origin, shape, cell, x, y):
 
 
 @in_parts(lambda points: len(points), least=256)
-def nearest_centers(begin, end, centers, start, items, origin, shape, cell, points, out):
+def nearest_centers(begin, end, table, points, out):
+    """Fill `out` (n,) with `nearest_center` of each point."""
     for i in range(begin, end):
-        out[i] = nearest_center(
-            centers, start, items, origin, shape, cell, points[i, 0], points[i, 1]
-        )
+        out[i] = nearest_center(table, points[i, 0], points[i, 1])
 
 
 @njit(cache=True)
@@ -402,11 +430,13 @@ def row_items(start, row, first, last, columns):
 
 
 @njit(cache=True)
-def list_within(centers, start, items, origin, shape, cell, x, y, reach, out, at):
+def list_within(table, x, y, reach, out, at):
     """Write the centers within `reach` of (x, y) to out[at:]; return where the list ends.
 
-    With an empty `out` they are only counted.
+    If `out` is empty, the centers are only counted.
     """
+    centers, start, items = table.centers, table.start, table.items
+    origin, shape, cell = table.origin, table.shape, table.cell
     if not (math.isfinite(x) and math.isfinite(y) and reach >= 0.0):
         return at
     i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
@@ -424,53 +454,28 @@ def list_within(centers, start, items, origin, shape, cell, x, y, reach, out, at
 
 
 @in_parts(lambda points: len(points), least=256)
-def count_within(begin, end, centers, start, items, origin, shape, cell, points, reach, out):
+def count_within(begin, end, table, points, reach, out):
     """Count the centers within `reach[i]` of `points[i]`."""
     nothing = np.empty(0, np.int64)
     for p in range(begin, end):
-        out[p] = list_within(
-            centers,
-            start,
-            items,
-            origin,
-            shape,
-            cell,
-            points[p, 0],
-            points[p, 1],
-            reach[p],
-            nothing,
-            0,
-        )
+        out[p] = list_within(table, points[p, 0], points[p, 1], reach[p], nothing, 0)
 
 
 @in_parts(lambda points: len(points), least=256)
-def fill_within(
-    begin, end, centers, start, items, origin, shape, cell, points, reach, offsets, out
-):
+def fill_within(begin, end, table, points, reach, offsets, out):
     """Write the centers within `reach[i]` of `points[i]` to out[offsets[i]:], in index order."""
     for p in range(begin, end):
-        stop = list_within(
-            centers,
-            start,
-            items,
-            origin,
-            shape,
-            cell,
-            points[p, 0],
-            points[p, 1],
-            reach[p],
-            out,
-            offsets[p],
-        )
+        stop = list_within(table, points[p, 0], points[p, 1], reach[p], out, offsets[p])
         out[offsets[p] : stop].sort()
 
 
 @in_parts(lambda labels: len(labels))
-def label_pixels(begin, end, centers, start, items, origin, shape, cell, radius, labels):
+def label_pixels(begin, end, table, radius, labels):
     """Fill `labels` (rows, cols) with the nearest center within `radius`, else -1."""
+    centers = table.centers
     for row in range(begin, end):
         for col in range(labels.shape[1]):
-            lens = nearest_center(centers, start, items, origin, shape, cell, col, row)
+            lens = nearest_center(table, col, row)
             labels[row, col] = -1
             if lens >= 0:
                 dx = centers[lens, 0] - col

@@ -316,13 +316,14 @@ def measure_rings(begin, end, image, centers, step, totals, counts, radii):
 
 
 @in_parts(lambda out: len(out))
-def sum_profiles(
-    begin, end, centers, start, items, origin, shape, cell, types, profiles, step, out
-):
+def sum_profiles(begin, end, table, types, profiles, step, out):
     """Fill `out` (rows, cols) with the light of all lenses: radial profiles about their centers.
 
-    `profiles` (n_types, n) are sampled every `step` px from the center on, and end at zero.
+    `table` is a `lifcal.camera._kernels.LensTable`. `profiles` (n_types, n) are sampled every
+    `step` px from the center on, and end at zero.
     """
+    centers, start, items = table.centers, table.start, table.items
+    origin, shape, cell = table.origin, table.shape, table.cell
     cols = out.shape[1]
     n = profiles.shape[1]
     reach = (n - 1) * step

@@ -21,7 +21,7 @@ from numba import njit
 
 from lifcal.geometry._kernels import take_median
 from lifcal.threads import in_parts
-from lifcal.virtual._kernels import BINS_PER_PX
+from lifcal.virtual._kernels_lenses import BINS_PER_PX
 
 MEASURED = 0
 TOO_FEW_PIXELS = 1
