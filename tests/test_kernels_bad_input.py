@@ -197,10 +197,11 @@ def test_fold_cell(image, bad):
     totals, sums = np.empty((2, 4, 4)), np.empty((2, 4, 4))
 
     def fold(origin, inverse, offset=0.0):
-        box = np.array([0, 0, *SIZE])
+        box = imaging.Box(0, 0, *SIZE)
         level, offsets = np.ones((counts[1], counts[0])), np.zeros((counts[1], counts[0], 2))
         offsets[counts[1] // 2] = offset
-        imaging.fold_cell(image, origin, inverse, offsets, level, *first, box, 4, totals, sums)
+        cells = imaging.LatticeCells(origin, inverse, *first, offsets, level)
+        imaging.fold_cell(image, cells, box, 4, totals, sums)
         return sums.sum()
 
     whole = fold(grid.lattice.origin_px, inverse)
@@ -219,12 +220,10 @@ def test_match_cells(image, points, bad, own):
     table = np.dstack([np.full((8, 8), 0.5), np.eye(8), np.eye(8)[::-1]])
 
     def match(centers):
-        shifts, slopes = np.empty((6, 2)), np.empty((6, 2))
-        sigmas, gains, errors = np.empty(6), np.empty(6), np.empty(6)
-        imaging.match_cells(
-            image, centers, basis, basis, table, 4.0, own, shifts, sigmas, gains, slopes, errors
-        )
-        return np.column_stack([shifts, sigmas, gains, slopes, errors])
+        found = imaging.Matches.empty(6)
+        cell = imaging.MeanCell(basis, basis, table)
+        imaging.match_cells(image, centers, cell, 4.0, own, found)
+        return np.column_stack(found)
 
     found, expected = match(spoiled), match(points + 5.0)
     np.testing.assert_array_equal(found[good], expected[good])
@@ -498,7 +497,7 @@ def test_surfaces(rng, bad):
     def look(depth):
         step = np.maximum(0.02 * depth, 0.0).astype(np.float32)
         normals = np.empty((*depth.shape, 3), np.float32)
-        metric.fit_normals(depth, step, 800.0, 800.0, 5.0, 4.0, 2, normals)
+        metric.fit_normals(depth, step, metric.Pinhole(800.0, 800.0, 5.0, 4.0), 2, normals)
         marked = np.empty(depth.shape, np.bool_)
         metric.mark_jumps(depth, step, 2, marked)
         sizes = np.empty(depth.shape, np.int32)
@@ -517,7 +516,8 @@ def test_normals_of_a_depth_of_zero():
     depth = np.full((7, 7), 500.0, np.float32)
     depth[3, 3] = 0.0
     normals = np.empty((7, 7, 3), np.float32)
-    metric.fit_normals(depth, np.full_like(depth, 1e4), 800.0, 800.0, 3.0, 3.0, 2, normals)
+    pinhole = metric.Pinhole(800.0, 800.0, 3.0, 3.0)
+    metric.fit_normals(depth, np.full_like(depth, 1e4), pinhole, 2, normals)
 
 
 @bad_numbers
@@ -526,14 +526,14 @@ def test_confirmed_depth(rng, what, bad):
     depth = np.full((6, 7), 500.0)
     sigma = np.full((6, 7), 2.0)
     rotations, translations = np.eye(3)[None], np.zeros((1, 3))
-    pinhole = np.array([800.0, 800.0, 3.0, 2.5])
+    pinhole = metric.Pinhole(800.0, 800.0, 3.0, 2.5)
 
     def confirm(depth, rotations, translations, pinhole):
         out, noise = np.empty((6, 7)), np.empty((6, 7))
-        others = np.full((1, 6, 7), 500.0), np.full((1, 6, 7), 2.0)
-        metric.confirm(
-            depth, sigma, *others, rotations, translations, pinhole, 1, 3.0, 0.6, out, noise
-        )
+        maps = np.full((1, 6, 7), 500.0), np.full((1, 6, 7), 2.0)
+        others = metric.OtherFrames(*maps, rotations, translations)
+        rule = metric.Agreement(needed=1, most_sigmas=3.0, common=0.6)
+        metric.confirm(depth, sigma, others, pinhole, rule, out, noise)
         return out
 
     expected = confirm(depth, rotations, translations, pinhole)
@@ -549,7 +549,7 @@ def test_confirmed_depth(rng, what, bad):
     elif what == "translation":
         assert np.isnan(confirm(depth, rotations, np.full((1, 3), bad), pinhole)).all()
     else:
-        confirm(depth, rotations, translations + 1.0, np.array([bad, bad, 3.0, 2.5]))
+        confirm(depth, rotations, translations + 1.0, pinhole._replace(fx=bad, fy=bad))
 
 
 # bundle
@@ -615,9 +615,9 @@ def test_matches_of_pairs(rng, what, bad):
 
     def residuals_of(first, second, shifts):
         residuals, jacobians = np.empty((2, 5, 3)), np.empty((2, 5, 3, 3))
-        sfm.list_residuals(
-            camera, rotations, shifts, first, second, variances, used, residuals, jacobians
-        )
+        motions = sfm.Motions(camera, rotations, shifts)
+        matches = sfm.Matches(first, second, variances, used)
+        sfm.list_residuals(motions, matches, residuals, jacobians)
         return residuals
 
     expected = residuals_of(**given)
@@ -647,7 +647,7 @@ def test_texture_outside_of_it(bad):
 def test_rays(bad):
     quad = np.array([[0.0, 0, 1, 500, 1e-3, 0, 0, -0.5, 0, 1e-3, 0, -0.5, 1.0, 1.0]])
     ball = np.array([[0.0, 0.0, 400.0, 50.0, 1.0, 1.0]])
-    surfaces = (np.array([500.0, 350.0]), quad, ball, np.eye(3))
+    surfaces = simulate.Surfaces(np.array([500.0, 350.0]), quad, ball, np.eye(3))
     candidates = np.array([1, 0], np.int16)
     assert simulate.find_surface(0.0, 0.0, 0.0, 0.0, candidates, 2, surfaces)[0] == 1
     assert simulate.find_surface(60.0, 0.0, 0.0, 0.0, candidates, 2, surfaces)[0] == 0

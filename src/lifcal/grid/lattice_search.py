@@ -291,13 +291,15 @@ def fold(
     offsets = cells.centers - lattice.centers(cells.indices)
     _kernels.fold_cell(
         image,
-        lattice.origin_px,
-        inverse,
-        np.stack([cells.table_of(offsets[:, axis]) for axis in range(2)], axis=2),
-        cells.table_of(brightness),
-        int(cells.first[0]),
-        int(cells.first[1]),
-        np.array(box),
+        _kernels.LatticeCells(
+            origin=lattice.origin_px,
+            inverse=inverse,
+            q_first=int(cells.first[0]),
+            r_first=int(cells.first[1]),
+            offsets=np.stack([cells.table_of(offsets[:, axis]) for axis in range(2)], axis=2),
+            brightness=cells.table_of(brightness),
+        ),
+        _kernels.Box(*box),
         size,
         totals,
         counts,
