@@ -285,7 +285,7 @@ def fold(
     Cells are taken where the centers of `cells` are, which need not be on the lattice. Bins that no
     pixel falls into (a pitch of whole pixels, not turned) are filled from around them.
     """
-    inverse = np.linalg.inv(lattice.basis_px)
+    inverse = np.asarray(np.linalg.inv(lattice.basis_px), np.float64)
     totals = np.empty((_N_CHUNKS, size, size))
     counts = np.empty_like(totals)
     offsets = cells.centers - lattice.centers(cells.indices)
