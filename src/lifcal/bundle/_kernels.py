@@ -21,7 +21,15 @@ import numpy as np
 from numba import njit
 
 from lifcal.arrays import BoolArray, FloatArray, IntArray
-from lifcal.camera._kernels import distort_by_parameters, distort_point
+from lifcal.camera._kernels import (
+    ALPHA,
+    BETA,
+    C_X,
+    C_Y,
+    F,
+    distort_by_parameters,
+    distort_point,
+)
 from lifcal.geometry._kernels import take_median
 from lifcal.threads import in_parts
 
@@ -34,9 +42,9 @@ LOSS_NONE = 0
 LOSS_HUBER = 1
 LOSS_CAUCHY = 2
 
-F, C_X, C_Y, ALPHA, BETA = 0, 1, 2, 3, 4
 DISTORTION = 5
-"""Entries of `theta`; the distortion coefficients begin at `DISTORTION`, the tilt follows them."""
+"""Entry of `theta` at which the distortion coefficients begin; `F` to `BETA` are before them, and
+the tilt follows them."""
 POINT = 3
 """Number of columns of a Jacobian row that are derivatives by X. The derivative by theta[i] is in
 column POINT + i."""
@@ -145,7 +153,7 @@ class Observed(NamedTuple):
     Parameters
     ----------
     centers : (n_obs,) int64
-        Row of `Centers`.
+        Row of `lifcal.camera._kernels.Centers`.
     xy : (n_obs, 2) float64
         Recorded place, raw px.
     types : (n_obs,) int64
@@ -161,21 +169,6 @@ class Observed(NamedTuple):
     types: IntArray
     whitening: FloatArray
     active: BoolArray
-
-
-class Centers(NamedTuple):
-    """Undistorted micro-image centers.
-
-    Parameters
-    ----------
-    places : (n_centers, 2) float64
-    by_c, by_k : (n_centers, 2, 2) and (n_centers, 2, n_k) float64
-        Derivatives by the principal point and by the distortion coefficients.
-    """
-
-    places: FloatArray
-    by_c: FloatArray
-    by_k: FloatArray
 
 
 class LossModel(NamedTuple):

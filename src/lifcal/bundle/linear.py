@@ -19,6 +19,7 @@ from lifcal.bundle import _kernels
 from lifcal.bundle.focus import NO_FOCUS
 from lifcal.bundle.problem import LENGTHS, Problem
 from lifcal.bundle.scale import compute_spans
+from lifcal.camera._kernels import Centers, undistort_centers_with_jacobian
 from lifcal.reconstruction import Reconstruction
 
 N_CHUNKS = 64
@@ -189,14 +190,9 @@ class Layout:
         """Of the reduced system: the intrinsics."""
         return slice(self.n_poses + self.n_kept, self.size)
 
-    def undistort_centers(self, state: Reconstruction) -> _kernels.Centers:
+    def undistort_centers(self, state: Reconstruction) -> Centers:
         """Return the undistorted centers and their derivatives by c and by the distortion."""
-        from lifcal.camera._kernels import undistort_centers_with_jacobian
-
-        n_k = len(state.distortion.parameters)
-        out = np.empty_like(self.centers)
-        by_c = np.empty((len(out), 2, 2))
-        by_k = np.empty((len(out), 2, n_k))
+        centers = Centers.empty(len(self.centers), len(state.distortion.parameters))
         undistort_centers_with_jacobian(
             state.distortion.model_id,
             state.distortion.parameters,
@@ -204,17 +200,13 @@ class Layout:
             state.array.principal_x_px,
             state.array.principal_y_px,
             self.centers,
-            out,
-            by_c,
-            by_k,
+            centers,
         )
-        return _kernels.Centers(out, by_c, by_k)
+        return centers
 
     def _pack(
         self, state: Reconstruction
-    ) -> tuple[
-        _kernels.Camera, _kernels.Scene, _kernels.Pairs, _kernels.Observed, _kernels.Centers
-    ]:
+    ) -> tuple[_kernels.Camera, _kernels.Scene, _kernels.Pairs, _kernels.Observed, Centers]:
         """Return the arguments that all loops over observations begin with."""
         camera = _kernels.Camera(
             theta=state.as_vector(),
