@@ -57,7 +57,14 @@ from lifcal.imaging.raytrix import read_raytrix_xml
 from lifcal.pipeline.focusing import FRAMES_FOR_RANGE
 from lifcal.simulate import SimulatedFrame, Simulation, SimulationOptions
 from lifcal.threads import PartedLoop
-from lifcal.virtual import DepthOptions, FocusedFrame, FocusEngine, _kernels
+from lifcal.virtual import (
+    DepthOptions,
+    FocusedFrame,
+    FocusEngine,
+    _kernels_cost,
+    _kernels_refine,
+    _kernels_synthesis,
+)
 from lifcal.virtual.focal_planes import estimate_focal_planes
 
 CAMERA = "r5-16mm"
@@ -479,7 +486,12 @@ def _real() -> list[Figure]:
 def timed_stages() -> Iterator[dict[str, float]]:
     """Collect the seconds that each compiled stage takes. All must be compiled before."""
     seconds: dict[str, float] = {}
-    plain = {name: item for name, item in vars(_kernels).items() if isinstance(item, PartedLoop)}
+    plain = {
+        (module, name): item
+        for module in (_kernels_cost, _kernels_refine, _kernels_synthesis)
+        for name, item in vars(module).items()
+        if isinstance(item, PartedLoop)
+    }
 
     def wrap(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any) -> Any:
@@ -491,12 +503,12 @@ def timed_stages() -> Iterator[dict[str, float]]:
         return timed
 
     try:
-        for name, item in plain.items():
-            setattr(_kernels, name, wrap(name, item))
+        for (module, name), item in plain.items():
+            setattr(module, name, wrap(name, item))
         yield seconds
     finally:
-        for name, item in plain.items():
-            setattr(_kernels, name, item)
+        for (module, name), item in plain.items():
+            setattr(module, name, item)
 
 
 @dataclass(frozen=True, eq=False)

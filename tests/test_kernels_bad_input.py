@@ -31,7 +31,7 @@ from lifcal.metric import _kernels as metric
 from lifcal.sfm import _kernels as sfm
 from lifcal.simulate import PackedScene, Renderer, build_camera
 from lifcal.simulate import _kernels as simulate
-from lifcal.virtual import _kernels as virtual
+from lifcal.virtual import _kernels_cost, _kernels_refine, _kernels_synthesis
 from lifcal.virtual.optics import LensOptics
 from tests.conftest import REPOSITORY
 
@@ -197,10 +197,11 @@ def test_fold_cell(image, bad):
     totals, sums = np.empty((2, 4, 4)), np.empty((2, 4, 4))
 
     def fold(origin, inverse, offset=0.0):
-        box = np.array([0, 0, *SIZE])
+        box = imaging.Box(0, 0, *SIZE)
         level, offsets = np.ones((counts[1], counts[0])), np.zeros((counts[1], counts[0], 2))
         offsets[counts[1] // 2] = offset
-        imaging.fold_cell(image, origin, inverse, offsets, level, *first, box, 4, totals, sums)
+        cells = imaging.LatticeCells(origin, inverse, *first, offsets, level)
+        imaging.fold_cell(image, cells, box, 4, totals, sums)
         return sums.sum()
 
     whole = fold(grid.lattice.origin_px, inverse)
@@ -219,12 +220,10 @@ def test_match_cells(image, points, bad, own):
     table = np.dstack([np.full((8, 8), 0.5), np.eye(8), np.eye(8)[::-1]])
 
     def match(centers):
-        shifts, slopes = np.empty((6, 2)), np.empty((6, 2))
-        sigmas, gains, errors = np.empty(6), np.empty(6), np.empty(6)
-        imaging.match_cells(
-            image, centers, basis, basis, table, 4.0, own, shifts, sigmas, gains, slopes, errors
-        )
-        return np.column_stack([shifts, sigmas, gains, slopes, errors])
+        found = imaging.Matches.empty(6)
+        cell = imaging.MeanCell(basis, basis, table)
+        imaging.match_cells(image, centers, cell, 4.0, own, found)
+        return np.column_stack(found)
 
     found, expected = match(spoiled), match(points + 5.0)
     np.testing.assert_array_equal(found[good], expected[good])
@@ -254,9 +253,9 @@ def test_light_of_lenses_that_are_not_known():
     centers[::2] = NAN
     profiles = np.tile(np.linspace(1.0, 0.0, 20), (2, 1))
     out = np.empty(SIZE[::-1], np.float32)
-    imaging.sum_profiles(*LensIndex(centers, 11.3).table, grid.lens_types, profiles, 0.3, out)
+    imaging.sum_profiles(LensIndex(centers, 11.3).table, grid.lens_types, profiles, 0.3, out)
     whole = np.empty_like(out)
-    imaging.sum_profiles(*grid.index.table, grid.lens_types, profiles, 0.3, whole)
+    imaging.sum_profiles(grid.index.table, grid.lens_types, profiles, 0.3, whole)
     assert np.isfinite(out).all()
     assert 0.3 * whole.sum() < out.sum() < 0.7 * whole.sum()
 
@@ -282,16 +281,16 @@ def look(image, rho, step=STEP):
     grid = make_grid()
     table, lenses = grid.index.table, LensOptics.from_grid(grid).pack()
     shape = rho.shape
-    sums = np.empty((virtual.SUMS, *shape))
-    virtual.measure(image, table, lenses, rho, step, 1, sums)
+    sums = np.empty((_kernels_refine.N_SUMS, *shape))
+    _kernels_refine.measure(image, table, lenses, rho, step, 1, sums)
     out, light = np.empty(shape, np.float32), np.empty(shape, np.float32)
-    virtual.synthesise(image, table, lenses, rho, step, out, light)
+    _kernels_synthesis.synthesise(image, table, lenses, rho, step, out, light)
     detail = np.zeros(shape, np.float32)
     mean = np.full((2 * shape[0], 2 * shape[1]), 0.4, np.float32)
     share = np.ones(shape, np.float32)
-    virtual.add_detail(image, table, lenses, rho, step, mean, share, detail)
+    _kernels_synthesis.add_detail(image, table, lenses, rho, step, mean, share, detail)
     energy = np.empty((*shape, 2))
-    virtual.type_sharpness(image, table, lenses, rho, step, 1e-4, energy)
+    _kernels_refine.type_sharpness(image, table, lenses, rho, step, 1e-4, energy)
     return np.concatenate([sums, [out], [light], [detail], np.moveaxis(energy, 2, 0)])
 
 
@@ -302,7 +301,11 @@ def test_virtual_pixels(image, depths, bad):
     np.testing.assert_array_equal(found[:, ~BAD_PLACES], expected[:, ~BAD_PLACES])
     if bad == 1e-300:  # almost zero: every lens sees every point, as far as the list holds them
         return
-    sums, light, energy = found[: virtual.SUMS], found[virtual.SUMS + 1], found[-2:]
+    sums, light, energy = (
+        found[: _kernels_refine.N_SUMS],
+        found[_kernels_refine.N_SUMS + 1],
+        found[-2:],
+    )
     np.testing.assert_array_equal(sums[:, BAD_PLACES], 0.0)
     np.testing.assert_array_equal(light[BAD_PLACES], 0.0)
     assert np.isnan(energy[:, BAD_PLACES]).all()
@@ -316,7 +319,7 @@ def test_sweep(image, bad):
     def sweep(rhos):
         cost = np.empty((10, 12, 3), np.float32)
         order = np.arange(3)
-        virtual.sweep(image, grid.index.table, lenses, np.array(rhos), order, STEP, 1, cost)
+        _kernels_cost.sweep(image, grid.index.table, lenses, np.array(rhos), order, STEP, 1, cost)
         return cost
 
     found, expected = sweep([0.3, bad, 0.4]), sweep([0.3, 0.35, 0.4])
@@ -330,12 +333,13 @@ def test_sweep(image, bad):
 def test_sweep_beside_bad_centers(image, bad):
     grid = make_grid()
     lenses = LensOptics.from_grid(grid).pack()
-    centers, *rest = grid.index.table
-    spoiled = centers.copy()
+    spoiled = grid.index.table.centers.copy()
     spoiled[::4] = bad
     cost = np.empty((10, 12, 1), np.float32)
     levels = np.array([0.33]), np.array([0])
-    virtual.sweep(image, (spoiled, *rest), lenses, *levels, STEP, 1, cost)
+    _kernels_cost.sweep(
+        image, grid.index.table._replace(centers=spoiled), lenses, *levels, STEP, 1, cost
+    )
     assert np.isfinite(cost).any()
 
 
@@ -343,18 +347,18 @@ def test_sweep_beside_bad_centers(image, bad):
 def test_planes(image, depths, bad):
     """What is fitted to windows: a bad pixel spoils its window at most."""
     spoiled = np.where(BAD_PLACES, bad, depths)
-    sums = np.abs(look(image, depths)[: virtual.SUMS]) + 1e-3
+    sums = np.abs(look(image, depths)[: _kernels_refine.N_SUMS]) + 1e-3
     far = np.ones(depths.shape, bool)
     for row, col in np.argwhere(BAD_PLACES):
         far[max(row - 3, 0) : row + 4, max(col - 3, 0) : col + 4] = False
 
     def fit(rho):
-        fused = np.empty((*rho.shape, virtual.FUSED))
-        virtual.fuse(rho, sums, 2, 0.05, fused)
-        halved, halved_sums = np.empty((5, 6)), np.empty((virtual.SUMS, 5, 6))
-        virtual.halve(rho, sums, 0.05, halved, halved_sums)
-        planes = np.empty((20, 24, 4))
-        virtual.bring_back(fused, 2, planes)
+        fused = np.empty((*rho.shape, _kernels_refine.FUSED_COLUMNS))
+        _kernels_refine.fuse(rho, sums, 2, 0.05, fused)
+        halved, halved_sums = np.empty((5, 6)), np.empty((_kernels_refine.N_SUMS, 5, 6))
+        _kernels_refine.halve(rho, sums, 0.05, halved, halved_sums)
+        planes = np.empty((20, 24, _kernels_refine.PLANE_COLUMNS))
+        _kernels_refine.bring_back(fused, 2, planes)
         return fused, planes, halved
 
     (fused, planes, halved), (expected, _, _) = fit(spoiled), fit(depths)
@@ -363,7 +367,7 @@ def test_planes(image, depths, bad):
     assert np.isfinite(halved).any()
     grid = make_grid()
     rho, variance, hidden = np.empty((20, 24)), np.empty((20, 24)), np.empty((20, 24), bool)
-    virtual.spread_out(
+    _kernels_refine.spread_out(
         image,
         grid.index.table,
         LensOptics.from_grid(grid).pack(),
@@ -385,11 +389,11 @@ def test_sharpen(rng, bad):
     rho = np.full((14, 14), 0.33)
     light = np.ones((14, 14), np.float32)
     weights = np.full((3, 8), 0.02)
-    filters = (np.log(0.2), 0.3, weights, np.array([1, 1, 1]))
+    filters = _kernels_synthesis.Filters(np.log(0.2), 0.3, weights, np.array([1, 1, 1]))
 
     def sharpen(rho):
         out = np.empty_like(image)
-        virtual.sharpen(image, rho, light, filters, out)
+        _kernels_synthesis.sharpen(image, rho, light, filters, out)
         return out
 
     spoiled = rho.copy()
@@ -493,7 +497,7 @@ def test_surfaces(rng, bad):
     def look(depth):
         step = np.maximum(0.02 * depth, 0.0).astype(np.float32)
         normals = np.empty((*depth.shape, 3), np.float32)
-        metric.fit_normals(depth, step, 800.0, 800.0, 5.0, 4.0, 2, normals)
+        metric.fit_normals(depth, step, metric.Pinhole(800.0, 800.0, 5.0, 4.0), 2, normals)
         marked = np.empty(depth.shape, np.bool_)
         metric.mark_jumps(depth, step, 2, marked)
         sizes = np.empty(depth.shape, np.int32)
@@ -512,7 +516,8 @@ def test_normals_of_a_depth_of_zero():
     depth = np.full((7, 7), 500.0, np.float32)
     depth[3, 3] = 0.0
     normals = np.empty((7, 7, 3), np.float32)
-    metric.fit_normals(depth, np.full_like(depth, 1e4), 800.0, 800.0, 3.0, 3.0, 2, normals)
+    pinhole = metric.Pinhole(800.0, 800.0, 3.0, 3.0)
+    metric.fit_normals(depth, np.full_like(depth, 1e4), pinhole, 2, normals)
 
 
 @bad_numbers
@@ -521,14 +526,14 @@ def test_confirmed_depth(rng, what, bad):
     depth = np.full((6, 7), 500.0)
     sigma = np.full((6, 7), 2.0)
     rotations, translations = np.eye(3)[None], np.zeros((1, 3))
-    pinhole = np.array([800.0, 800.0, 3.0, 2.5])
+    pinhole = metric.Pinhole(800.0, 800.0, 3.0, 2.5)
 
     def confirm(depth, rotations, translations, pinhole):
         out, noise = np.empty((6, 7)), np.empty((6, 7))
-        others = np.full((1, 6, 7), 500.0), np.full((1, 6, 7), 2.0)
-        metric.confirm(
-            depth, sigma, *others, rotations, translations, pinhole, 1, 3.0, 0.6, out, noise
-        )
+        maps = np.full((1, 6, 7), 500.0), np.full((1, 6, 7), 2.0)
+        others = metric.OtherFrames(*maps, rotations, translations)
+        rule = metric.Agreement(needed=1, most_sigmas=3.0, common=0.6)
+        metric.confirm(depth, sigma, others, pinhole, rule, out, noise)
         return out
 
     expected = confirm(depth, rotations, translations, pinhole)
@@ -544,7 +549,7 @@ def test_confirmed_depth(rng, what, bad):
     elif what == "translation":
         assert np.isnan(confirm(depth, rotations, np.full((1, 3), bad), pinhole)).all()
     else:
-        confirm(depth, rotations, translations + 1.0, np.array([bad, bad, 3.0, 2.5]))
+        confirm(depth, rotations, translations + 1.0, pinhole._replace(fx=bad, fy=bad))
 
 
 # bundle
@@ -610,9 +615,9 @@ def test_matches_of_pairs(rng, what, bad):
 
     def residuals_of(first, second, shifts):
         residuals, jacobians = np.empty((2, 5, 3)), np.empty((2, 5, 3, 3))
-        sfm.list_residuals(
-            camera, rotations, shifts, first, second, variances, used, residuals, jacobians
-        )
+        motions = sfm.Motions(camera, rotations, shifts)
+        matches = sfm.Matches(first, second, variances, used)
+        sfm.list_residuals(motions, matches, residuals, jacobians)
         return residuals
 
     expected = residuals_of(**given)
@@ -642,7 +647,7 @@ def test_texture_outside_of_it(bad):
 def test_rays(bad):
     quad = np.array([[0.0, 0, 1, 500, 1e-3, 0, 0, -0.5, 0, 1e-3, 0, -0.5, 1.0, 1.0]])
     ball = np.array([[0.0, 0.0, 400.0, 50.0, 1.0, 1.0]])
-    surfaces = (np.array([500.0, 350.0]), quad, ball, np.eye(3))
+    surfaces = simulate.Surfaces(np.array([500.0, 350.0]), quad, ball, np.eye(3))
     candidates = np.array([1, 0], np.int16)
     assert simulate.find_surface(0.0, 0.0, 0.0, 0.0, candidates, 2, surfaces)[0] == 1
     assert simulate.find_surface(60.0, 0.0, 0.0, 0.0, candidates, 2, surfaces)[0] == 0

@@ -81,12 +81,13 @@ def test_a_point_in_the_middle_stays():
 
 def test_pull_pixels(rng):
     side = 13
-    tables = tuple(smooth_tables(rng) for _ in range(3))
+    tables = [smooth_tables(rng) for _ in range(3)]
     patch = rng.uniform(size=(side, side)).astype(np.float32)
     patch[2, 3] = patch[6, 6] = np.nan
     corner, center = np.array([40.0, 50.0]), np.array([46.2, 55.7])
-    pixels = np.empty((side * side, 4))
-    n = _kernels.pull_pixels(patch, corner, center, 1, 0.4, tables, 5.5, pixels)
+    pixels = np.empty((side * side, _kernels.PIXEL_COLUMNS))
+    packed = _kernels.OpticalTables(*tables, radius=5.5)
+    n = _kernels.pull_pixels(patch, corner, center, 1, 0.4, packed, pixels)
     expected = twin.pull_pixels(patch, corner, center, 0.4, [t[1] for t in tables], 5.5)
     assert n == len(expected) < np.isfinite(patch).sum()
     np.testing.assert_allclose(pixels[:n], expected, atol=1e-12)
@@ -112,6 +113,14 @@ SHARP = np.zeros((2, 2))
 BLURRED = np.array([[0.3, -0.07], [-0.07, 0.2]])
 
 
+GRID = _kernels.TextureGrid(SPACING, SIZE)
+
+
+def make_patch(pixels, inverse, blur, n=None):
+    n = len(pixels) if n is None else n
+    return _kernels.Patch(pixels, n, inverse, to_curve(blur))
+
+
 def to_curve(blur):
     """Half of a covariance, by cells of the texture, as kernels take it."""
     return 0.5 / SPACING**2 * np.array([blur[0, 0], 2.0 * blur[0, 1], blur[1, 1]])
@@ -131,9 +140,11 @@ def test_add_to_texture(image, blur):
     pixels, place, inverse = image
     band = 3 * SIZE + 4
     matrix, rhs = np.zeros((SIZE * SIZE, band)), np.zeros(SIZE * SIZE)
-    rest = (1.2, 0.1, WINDOW, SPACING, SIZE)
-    _kernels.add_to_texture(pixels, len(pixels), place, inverse, to_curve(blur), *rest, matrix, rhs)
-    dense, wanted = twin.texture_normal(pixels, place, inverse, blur, *rest)
+    patch = make_patch(pixels, inverse, blur)
+    _kernels.add_to_texture(patch, place, 1.2, 0.1, WINDOW, GRID, matrix, rhs)
+    dense, wanted = twin.texture_normal(
+        pixels, place, inverse, blur, 1.2, 0.1, WINDOW, SPACING, SIZE
+    )
     np.testing.assert_allclose(rhs, wanted, atol=1e-12)
     for j in range(band):
         np.testing.assert_allclose(matrix[j:, j], np.diag(dense, -j), atol=1e-12)
@@ -164,13 +175,13 @@ def test_fit_place(image, blur, rng):
     rows = np.array([twin.texture_row(s, t, blur, SPACING, SIZE) for s, t in away])
     pixels[:, 2] = gain * rows @ coefficients + offset
     pixels[:, 2] += rng.normal(scale=0.01, size=len(pixels))
-    found = np.zeros(_kernels.FOUND)
-    found[2] = 1.0
-    rest = (coefficients, window, SPACING, SIZE)
-    assert _kernels.fit_place(
-        pixels, len(pixels), place, inverse, to_curve(blur), *rest, 3, True, found
+    found = np.zeros(_kernels.FOUND_COLUMNS)
+    found[_kernels.FOUND_GAIN] = 1.0
+    patch = make_patch(pixels, inverse, blur)
+    assert _kernels.fit_place(patch, place, coefficients, window, GRID, 3, True, found)
+    best = twin.fit_place(
+        *(pixels, place, inverse, blur, coefficients, window, SPACING, SIZE), [0.0, 0.0, 1.0, 0.0]
     )
-    best = twin.fit_place(pixels, place, inverse, blur, *rest, [0.0, 0.0, 1.0, 0.0])
     # three steps of Gauss-Newton, whose slopes are those without blur
     np.testing.assert_allclose(found[:4], best, atol=2e-3 if blur.any() else 1e-4)
     np.testing.assert_allclose(found[:2], shift, atol=0.03)
@@ -184,12 +195,10 @@ def test_information_on_the_shift(image, rng):
     inside = np.hypot(*away.T) <= 3.5
     rows = np.array([twin.texture_row(s, t, SHARP, SPACING, SIZE) for s, t in away[inside]])
     pixels[inside, 2] = rows @ coefficients
-    found = np.zeros(_kernels.FOUND)
-    found[2] = 1.0
-    _kernels.fit_place(
-        *(pixels, len(pixels), place, inverse, to_curve(SHARP), coefficients),
-        *(3.5, SPACING, SIZE, 3, True, found),
-    )
+    found = np.zeros(_kernels.FOUND_COLUMNS)
+    found[_kernels.FOUND_GAIN] = 1.0
+    patch = make_patch(pixels, inverse, SHARP)
+    _kernels.fit_place(patch, place, coefficients, 3.5, GRID, 3, True, found)
     step = 1e-5
     columns = []
     for axis in range(2):
@@ -205,30 +214,20 @@ def test_information_on_the_shift(image, rng):
     design = np.column_stack([*columns, pixels[inside, 2], np.ones(int(inside.sum()))])
     whole = design.T @ (pixels[inside, 3, None] * design)
     wanted = np.linalg.inv(np.linalg.inv(whole)[:2, :2])
-    assert found[4:7] == pytest.approx([wanted[0, 0], wanted[0, 1], wanted[1, 1]], rel=1e-6)
-    assert found[9] == inside.sum()
-    assert found[7] == pytest.approx(0.0, abs=1e-12)
+    information = found[[_kernels.FOUND_XX, _kernels.FOUND_XY, _kernels.FOUND_YY]]
+    assert information == pytest.approx([wanted[0, 0], wanted[0, 1], wanted[1, 1]], rel=1e-6)
+    assert found[_kernels.FOUND_PIXELS] == inside.sum()
+    assert found[_kernels.FOUND_SQUARE] == pytest.approx(0.0, abs=1e-12)
 
 
 def test_too_few_pixels_are_no_answer(image, rng):
     pixels, place, inverse = image
-    found = np.zeros(_kernels.FOUND)
-    found[2] = 1.0
-    rest = (
-        place,
-        inverse,
-        to_curve(SHARP),
-        soft_coefficients(rng),
-        3.5,
-        SPACING,
-        SIZE,
-        3,
-        True,
-        found,
-    )
+    found = np.zeros(_kernels.FOUND_COLUMNS)
+    found[_kernels.FOUND_GAIN] = 1.0
+    rest = (place, soft_coefficients(rng), 3.5, GRID, 3, True, found)
     near = np.argsort(np.hypot(*(pixels[:, :2] - place).T))
-    assert not _kernels.fit_place(pixels[near[:11]], 11, *rest)
-    assert not _kernels.fit_place(pixels, 0, *rest)
+    assert not _kernels.fit_place(make_patch(pixels[near[:11]], inverse, SHARP), *rest)
+    assert not _kernels.fit_place(make_patch(pixels, inverse, SHARP, n=0), *rest)
 
 
 def test_one_step_at_a_time(image, rng):
@@ -239,25 +238,15 @@ def test_one_step_at_a_time(image, rng):
     near = np.hypot(*away.T) < 5.0
     pixels, away = pixels[near], away[near]
     pixels[:, 2] = [twin.texture_row(s, t, SHARP, SPACING, SIZE) @ coefficients for s, t in away]
-    common = (
-        pixels,
-        len(pixels),
-        place,
-        inverse,
-        to_curve(SHARP),
-        coefficients,
-        3.5,
-        SPACING,
-        SIZE,
-    )
-    whole, parts = np.zeros((2, _kernels.FOUND))
-    whole[2] = parts[2] = 1.0
+    common = (make_patch(pixels, inverse, SHARP), place, coefficients, 3.5, GRID)
+    whole, parts = np.zeros((2, _kernels.FOUND_COLUMNS))
+    whole[_kernels.FOUND_GAIN] = parts[_kernels.FOUND_GAIN] = 1.0
     assert _kernels.fit_place(*common, 3, True, whole)
     for _ in range(3):
         assert _kernels.fit_place(*common, 1, False, parts)
     np.testing.assert_allclose(parts[:4], whole[:4], atol=1e-12)
     # what is left is that at the end, not before the last step
-    assert whole[7] < parts[7]
+    assert whole[_kernels.FOUND_SQUARE] < parts[_kernels.FOUND_SQUARE]
 
 
 @pytest.mark.parametrize("anchors", [(), (1, 2, 6)])
@@ -271,15 +260,13 @@ def test_pin_origin(anchors, rng):
     tilts, slope = rng.normal(size=(n, 2)), np.array([0.02, -0.03])
     affine = jacobians + tilts[:, :, None] * slope
     starts = rng.normal(scale=0.1, size=(n, 2))
-    found = np.zeros((n, _kernels.FOUND))
+    found = np.zeros((n, _kernels.FOUND_COLUMNS))
     found[:, :2] = rng.normal(scale=0.2, size=(n, 2))
     roots = rng.normal(size=(n, 2, 2)) + 2.0 * np.eye(2)
     information = np.einsum("nji,njk->nik", roots, roots)
-    found[:, 4], found[:, 5], found[:, 6] = (
-        information[:, 0, 0],
-        information[:, 0, 1],
-        information[:, 1, 1],
-    )
+    found[:, _kernels.FOUND_XX] = information[:, 0, 0]
+    found[:, _kernels.FOUND_XY] = information[:, 0, 1]
+    found[:, _kernels.FOUND_YY] = information[:, 1, 1]
     before = found.copy()
     good = status == _kernels.MEASURED
     _kernels.pin_origin(status, anchored, starts, jacobians, tilts, slope, found)
@@ -298,8 +285,9 @@ def test_an_anchor_that_was_not_measured_does_not_count(rng):
     n = 5
     status = np.zeros(n, np.uint8)
     status[2] = _kernels.RAN_AWAY
-    found = np.zeros((n, _kernels.FOUND))
-    found[:, :2], found[:, [4, 6]] = rng.normal(size=(n, 2)), 1.0
+    found = np.zeros((n, _kernels.FOUND_COLUMNS))
+    found[:, :2] = rng.normal(size=(n, 2))
+    found[:, [_kernels.FOUND_XX, _kernels.FOUND_YY]] = 1.0
     eye, zero = np.broadcast_to(np.eye(2), (n, 2, 2)).copy(), np.zeros((n, 2))
     with_it, without = found.copy(), found.copy()
     rest = (zero, eye, zero, np.zeros(2))

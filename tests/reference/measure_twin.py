@@ -9,7 +9,7 @@ import numpy as np
 from scipy.interpolate import BSpline
 from scipy.optimize import brentq
 
-BINS_PER_PX = 8
+from tests.reference.virtual_twin import BINS_PER_PX
 
 
 def spline_weights(f, derivative=0):

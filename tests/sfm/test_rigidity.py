@@ -124,12 +124,10 @@ def test_matches_without_depth_are_not_used(rng):
 
 
 def linearize(camera, rotation, shift, true, first, second):
-    jacobian, residual, weight = np.empty((3, 12)), np.empty(3), np.empty((3, 3))
+    out = _kernels.LinearMatch(np.empty((3, _kernels.N_BY)), np.empty(3), np.empty((3, 3)))
     variances = np.array([[1e-6, 1e-6, 1e-3], [1e-6, 1e-6, 2e-3]])
-    square = _kernels._linearize_match(
-        camera, rotation, shift, first, second, true, variances, jacobian, residual, weight
-    )
-    return square, jacobian, residual, weight
+    square = _kernels._linearize_match(camera, rotation, shift, first, second, true, variances, out)
+    return square, *out
 
 
 def test_derivatives(rng):
@@ -167,10 +165,10 @@ def test_kernels_bear_any_number(bad):
         square, *_ = linearize(camera, eye, zero, value, value, place)
         assert not square >= 0.0 or np.isfinite(square) or square == np.inf
     first = np.full((1, 2, 3), bad)
-    arrays = camera, eye[None], zero[None], first, np.ones_like(first)
-    used = np.ones((1, 2), np.bool_)
-    variances = np.ones((1, 2, 2, 3))
+    motions = _kernels.Motions(camera, eye[None], zero[None])
+    used, variances = np.ones((1, 2), np.bool_), np.ones((1, 2, 2, 3))
+    matches = _kernels.Matches(first, np.ones_like(first), variances, used)
     normals, gradients, squares = np.empty((1, 9, 9)), np.empty((1, 9)), np.empty((1, 2))
-    _kernels.accumulate(*arrays, first, variances, used, 9.0, 900.0, normals, gradients, squares)
+    _kernels.accumulate(motions, matches, first, 9.0, 900.0, normals, gradients, squares)
     assert (squares == 900.0).all()
     assert np.isfinite(normals).all()

@@ -16,7 +16,7 @@ from lifcal.simulate import Simulation, SimulationOptions
 from lifcal.virtual import (
     DepthOptions,
     FocusEngine,
-    _kernels,
+    _kernels_synthesis,
     estimate_focal_planes,
     make_focused_image,
 )
@@ -111,7 +111,7 @@ def test_focused_image_shows_more_than_the_mean(mini, planes, monkeypatch):
     whole = compare_image(result.focused, truth).psnr_db
     without_detail = psnr_db(1e3)  # nothing stands out of so much noise
     monkeypatch.setattr(
-        _kernels, "sharpen", lambda mean, rho, light, filters, out: np.copyto(out, mean)
+        _kernels_synthesis, "sharpen", lambda mean, rho, light, filters, out: np.copyto(out, mean)
     )
     plain = psnr_db(1e3)
     assert whole > without_detail + 0.05

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 
 from lifcal.camera.apertures import OverlapDiscs
-from lifcal.virtual import _kernels
+from lifcal.virtual import _kernels_cost, _kernels_refine, _kernels_sampling, _kernels_synthesis
+from lifcal.virtual._kernels_refine import (
+    PLANE_RHO,
+    PLANE_SLOPE_X,
+    PLANE_SLOPE_Y,
+    SUM_FREEDOM,
+    SUM_INFORMATION,
+    SUM_NOISE_INFORMATION,
+    SUM_NOISE_PULL,
+    SUM_PULL,
+    SUM_SQUARES,
+)
 from lifcal.virtual.depth import make_spline
 from lifcal.virtual.optics import LensOptics
 from tests.reference import virtual_twin as twin
@@ -44,7 +55,9 @@ def place(row, col, step=STEP):
 def test_sweep(image, grid, optics, rho):
     rhos = rho * np.array([0.9, 1.0, 1.1])
     cost = np.empty((87, 100, 3), np.float32)
-    _kernels.sweep(image, grid.index.table, optics.pack(), rhos, np.array([2, 0, 1]), STEP, 1, cost)
+    _kernels_cost.sweep(
+        image, grid.index.table, optics.pack(), rhos, np.array([2, 0, 1]), STEP, 1, cost
+    )
     for row, col in ((40, 50), (30, 61), (52, 33)):
         for level, value in enumerate(rhos):
             pairs = [
@@ -60,7 +73,7 @@ def test_sweep(image, grid, optics, rho):
 def test_sweep_says_where_nothing_is_seen(image, grid, optics):
     # At u = 1.05 micro images of 0.35 pitch do not meet.
     cost = np.empty((87, 100, 1), np.float32)
-    _kernels.sweep(
+    _kernels_cost.sweep(
         image,
         grid.index.table,
         optics.pack(),
@@ -76,7 +89,7 @@ def test_sweep_says_where_nothing_is_seen(image, grid, optics):
 def test_box_sum(rng):
     values = rng.uniform(size=(9, 13)).astype(np.float32)
     out = values.copy()
-    _kernels.box_sum(out, 2, np.empty_like(out))
+    _kernels_cost.box_sum(out, 2, np.empty_like(out))
     padded = np.pad(values, 2)
     for row in range(9):
         for col in range(13):
@@ -87,8 +100,8 @@ def test_box_sum(rng):
 def test_semi_global(rng):
     cost = rng.uniform(size=(7, 9, 6)).astype(np.float32)
     total = np.empty_like(cost)
-    _kernels.pass_along_rows(cost, np.float32(0.1), np.float32(0.4), total)
-    _kernels.pass_along_columns(cost, np.float32(0.1), np.float32(0.4), total)
+    _kernels_cost.pass_along_rows(cost, np.float32(0.1), np.float32(0.4), total)
+    _kernels_cost.pass_along_columns(cost, np.float32(0.1), np.float32(0.4), total)
     np.testing.assert_allclose(total, twin.semi_global(cost, 0.1, 0.4), atol=1e-5)
 
 
@@ -97,16 +110,16 @@ def test_pick_between_levels():
     true = 0.2937
     total = ((rhos - true) ** 2).astype(np.float32)[None, None, :] * np.float32(100.0)
     rho, margin = np.empty((1, 1)), np.empty((1, 1), np.float32)
-    _kernels.pick(total, rhos, rho, margin)
+    _kernels_cost.pick(total, rhos, rho, margin)
     assert rho[0, 0] == pytest.approx(true, abs=1e-5)
     assert margin[0, 0] > 0.0
-    _kernels.pick(total[..., :3], rhos[:3], rho, margin)
+    _kernels_cost.pick(total[..., :3], rhos[:3], rho, margin)
     assert margin[0, 0] == -1.0
 
 
 def test_compress_fills_unknown_levels():
     cost = np.array([[[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]]], np.float32)
-    _kernels.compress(cost, np.float32(1.0))
+    _kernels_cost.compress(cost, np.float32(1.0))
     low, high = np.log1p([1.0, 3.0])
     np.testing.assert_allclose(cost[0, 0], [low, (low + high) / 2.0, high], rtol=1e-6)
     np.testing.assert_array_equal(cost[0, 1], 0.0)
@@ -114,7 +127,7 @@ def test_compress_fills_unknown_levels():
 
 def test_spline_samples(image, rng):
     for x, y in rng.uniform(2.0, 250.0, (20, 2)):
-        value, dx, dy = _kernels.sample_spline(image, x, y)
+        value, dx, dy = _kernels_sampling.sample_spline(image, x, y)
         expected, slope = twin.spline(image, (x, y))
         assert value == pytest.approx(expected, abs=1e-5)
         assert (dx, dy) == pytest.approx(tuple(slope), abs=1e-5)
@@ -123,10 +136,12 @@ def test_spline_samples(image, rng):
 def test_noise_of_the_spline(rng):
     spline = make_spline(rng.normal(size=(400, 400)).astype(np.float32))
     places = rng.uniform(4.0, 395.0, (40_000, 2))
-    value, slope_x, slope_y = np.array([_kernels.sample_spline(spline, x, y) for x, y in places]).T
-    assert value.var() == pytest.approx(_kernels.SPLINE_NOISE**2, rel=0.03)
+    value, slope_x, slope_y = np.array(
+        [_kernels_sampling.sample_spline(spline, x, y) for x, y in places]
+    ).T
+    assert value.var() == pytest.approx(_kernels_sampling.SPLINE_NOISE**2, rel=0.03)
     for slope in (slope_x, slope_y):
-        expected = _kernels.GRADIENT_NOISE * _kernels.SPLINE_NOISE**2
+        expected = _kernels_sampling.GRADIENT_NOISE * _kernels_sampling.SPLINE_NOISE**2
         assert slope.var() == pytest.approx(expected, rel=0.03)
 
 
@@ -142,8 +157,8 @@ def test_pixels_do_not_lock(shift):
     for start in np.linspace(0.0, 2.0 * np.pi, 16, endpoint=False):
         first, second = render(start, 0.0), render(start, shift)
         for x in 10.0 + np.linspace(0.0, 1.0, 16, endpoint=False):
-            a, slope_a, _ = _kernels.sample_spline(first, x, 8.0)
-            b, slope_b, _ = _kernels.sample_spline(second, x + shift, 8.0)
+            a, slope_a, _ = _kernels_sampling.sample_spline(first, x, 8.0)
+            b, slope_b, _ = _kernels_sampling.sample_spline(second, x + shift, 8.0)
             slope = 0.5 * (slope_a + slope_b)
             pull += slope * (b - a)
             stiffness += slope * slope
@@ -154,8 +169,8 @@ def test_pixels_do_not_lock(shift):
 @pytest.mark.parametrize("parts", [1, 2])
 def test_measure(image, grid, optics, rho, parts):
     depths = np.full((87, 100), rho)
-    sums = np.empty((_kernels.SUMS, 87, 100))
-    _kernels.measure(image, grid.index.table, optics.pack(), depths, STEP, parts, sums)
+    sums = np.empty((_kernels_refine.N_SUMS, 87, 100))
+    _kernels_refine.measure(image, grid.index.table, optics.pack(), depths, STEP, parts, sums)
     for row, col in ((40, 50), (30, 61), (52, 33)):
         points = [
             place(row + (i + 0.5) / parts - 0.5, col + (j + 0.5) / parts - 0.5)
@@ -169,28 +184,28 @@ def test_measure(image, grid, optics, rho, parts):
 def test_noise_terms_are_what_noise_gives(grid, optics, rho, rng):
     """Pure noise: its sums must be what `measure` expects of noise of its variance."""
     depths = np.full((87, 100), rho)
-    got = np.zeros(_kernels.SUMS)
+    got = np.zeros(_kernels_refine.N_SUMS)
     for _ in range(20):
         labels = grid.label_image()
         centers = grid.centers_raw_px[np.maximum(labels, 0)]
         rows, cols = np.mgrid[:260, :300]
         away = np.hypot(cols - centers[..., 0], rows - centers[..., 1])
-        bins = np.minimum((away * 8).astype(int), optics.weights.shape[1] - 1)
+        bins = np.minimum((away * twin.BINS_PER_PX).astype(int), optics.weights.shape[1] - 1)
         kinds = grid.lens_types[np.maximum(labels, 0)]
         # Devignetted noise: its variance is the inverse of the weight.
         image = (rng.normal(size=away.shape) / np.sqrt(optics.weights[kinds, bins])).astype(
             np.float32
         )
-        sums = np.empty((_kernels.SUMS, 87, 100))
+        sums = np.empty((_kernels_refine.N_SUMS, 87, 100))
         spline = make_spline(image)
-        _kernels.measure(spline, grid.index.table, optics.pack(), depths, STEP, 2, sums)
+        _kernels_refine.measure(spline, grid.index.table, optics.pack(), depths, STEP, 2, sums)
         got += sums[:, 10:-10, 10:-10].sum(axis=(1, 2))
-    variance = got[2] / got[3]
+    variance = got[SUM_SQUARES] / got[SUM_FREEDOM]
     # Noise grows faster than linearly outward, so interpolation takes in a little more of it.
-    assert variance == pytest.approx(_kernels.SPLINE_NOISE**2, rel=0.1)
-    assert got[1] == pytest.approx(variance * got[4], rel=0.06)
+    assert variance == pytest.approx(_kernels_sampling.SPLINE_NOISE**2, rel=0.1)
+    assert got[SUM_INFORMATION] == pytest.approx(variance * got[SUM_NOISE_INFORMATION], rel=0.06)
     # The pull of the noise's growth outward: right in sign, and in size to a third.
-    assert got[0] == pytest.approx(variance * got[5], rel=0.35)
+    assert got[SUM_PULL] == pytest.approx(variance * got[SUM_NOISE_PULL], rel=0.35)
 
 
 def test_fuse_fits_a_plane(rng):
@@ -198,35 +213,35 @@ def test_fuse_fits_a_plane(rng):
     plane = 0.3 + 1e-4 * (cols - 10) - 5e-5 * (rows - 10)
     start = 0.3 + rng.normal(scale=1e-3, size=plane.shape)
     information = rng.uniform(0.5, 2.0, plane.shape)
-    sums = np.zeros((_kernels.SUMS, 21, 21))
-    sums[0] = -information * (plane - start)
-    sums[1] = information
-    sums[2] = 1e-6
-    sums[3] = 1.0
-    fused = np.empty((21, 21, _kernels.FUSED))
-    _kernels.fuse(start, sums, 6, 0.05, fused)
+    sums = np.zeros((_kernels_refine.N_SUMS, 21, 21))
+    sums[SUM_PULL] = -information * (plane - start)
+    sums[SUM_INFORMATION] = information
+    sums[SUM_SQUARES] = 1e-6
+    sums[SUM_FREEDOM] = 1.0
+    fused = np.empty((21, 21, _kernels_refine.FUSED_COLUMNS))
+    _kernels_refine.fuse(start, sums, 6, 0.05, fused)
     # The ridge on the slopes pulls by two per cent of what is not at the center's centroid.
-    assert fused[10, 10, 0] == pytest.approx(0.3, abs=1e-5)
-    assert fused[10, 10, 1] == pytest.approx(1e-4, rel=0.1)
-    assert fused[10, 10, 2] == pytest.approx(-5e-5, rel=0.1)
+    assert fused[10, 10, PLANE_RHO] == pytest.approx(0.3, abs=1e-5)
+    assert fused[10, 10, PLANE_SLOPE_X] == pytest.approx(1e-4, rel=0.1)
+    assert fused[10, 10, PLANE_SLOPE_Y] == pytest.approx(-5e-5, rel=0.1)
 
 
 def test_fuse_keeps_edges():
     depths = np.full((21, 21), 0.3)
     depths[:, 11:] = 0.36
-    sums = np.zeros((_kernels.SUMS, 21, 21))
-    sums[1] = 1.0
-    sums[2] = 1e-6
-    sums[3] = 1.0
-    fused = np.empty((21, 21, _kernels.FUSED))
-    _kernels.fuse(depths, sums, 6, 0.05, fused)
-    np.testing.assert_allclose(fused[..., 0], depths, rtol=1e-9)
+    sums = np.zeros((_kernels_refine.N_SUMS, 21, 21))
+    sums[SUM_INFORMATION] = 1.0
+    sums[SUM_SQUARES] = 1e-6
+    sums[SUM_FREEDOM] = 1.0
+    fused = np.empty((21, 21, _kernels_refine.FUSED_COLUMNS))
+    _kernels_refine.fuse(depths, sums, 6, 0.05, fused)
+    np.testing.assert_allclose(fused[..., PLANE_RHO], depths, rtol=1e-9)
 
 
 def test_synthesise(image, grid, optics, rho):
     depths = np.full((52, 60), rho, np.float32)
     out, light = np.empty((52, 60), np.float32), np.empty((52, 60), np.float32)
-    _kernels.synthesise(image, grid.index.table, optics.pack(), depths, 5.0, out, light)
+    _kernels_synthesis.synthesise(image, grid.index.table, optics.pack(), depths, 5.0, out, light)
     for row, col in ((20, 30), (25, 17), (31, 44)):
         mean, total = twin.synthesise(
             image, *place(row, col, 5.0), rho, grid.centers_raw_px, optics
@@ -240,7 +255,7 @@ def test_synthesise_of_a_flat_image(grid, optics, rho):
     image = np.full((260, 300), 0.25, np.float32)
     out, light = np.empty((52, 60), np.float32), np.empty((52, 60), np.float32)
     depths = np.full((52, 60), rho, np.float32)
-    _kernels.synthesise(image, grid.index.table, optics.pack(), depths, 5.0, out, light)
+    _kernels_synthesis.synthesise(image, grid.index.table, optics.pack(), depths, 5.0, out, light)
     seen = light > 0.0
     assert seen.mean() > 0.9
     np.testing.assert_allclose(out[seen], 0.25, rtol=1e-5)
@@ -257,7 +272,7 @@ def test_detail(image, grid, optics, rho):
     share = np.full(shape, 0.5, np.float32)
     share[60, 70] = 0.0
     out = np.full(shape, 0.2, np.float32)
-    _kernels.add_detail(
+    _kernels_synthesis.add_detail(
         image,
         grid.index.table,
         optics.pack(),

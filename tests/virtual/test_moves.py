@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lifcal.camera.apertures import OverlapDiscs
-from lifcal.virtual import _kernels
+from lifcal.virtual import _kernels_lenses, _kernels_sampling
 from lifcal.virtual.depth import make_spline
 from lifcal.virtual.moves import make_moves
 
@@ -44,7 +44,10 @@ def see_wave(kind, bend, wave_px, middle, places):
     ]
     waves = [
         complex(
-            *(_kernels.sample_spline(s, p + middle[0] + REACH, middle[1] + 4.0)[0] for s in splines)
+            *(
+                _kernels_sampling.sample_spline(s, p + middle[0] + REACH, middle[1] + 4.0)[0]
+                for s in splines
+            )
         )
         for p in places
     ]
@@ -54,7 +57,7 @@ def see_wave(kind, bend, wave_px, middle, places):
 @pytest.mark.parametrize(("kind", "bend"), [(0, 0.15), (0, 0.0), (1, -0.38), (1, 0.25)])
 def test_waves_are_seen_where_the_table_says(kind, bend, rng):
     table = make_moves(DISCS, (2, N_BINS), 1.0 / 12.0)[kind]
-    row = (bend - _kernels.FIRST_BEND) * _kernels.BENDS_PER_UNIT
+    row = (bend - _kernels_lenses.FIRST_BEND) * _kernels_lenses.BENDS_PER_UNIT
     k = int(row)
     moves = table[k] + (row - k) * (table[k + 1] - table[k])
     bins = np.arange(2 * 8, int(9.5 * 8), 8)
@@ -76,7 +79,7 @@ def test_in_the_core_nothing_moves():
     moves = make_moves(DISCS, (2, N_BINS), 1.0 / 12.0)
     assert np.abs(moves[0, :, : int((9.3 - 4.5 - 1.7) * 8)]).max() < 1e-3
     assert np.abs(moves[1, :, : int((9.3 - 2.8 - 1.7) * 8)]).max() < 1e-3
-    in_focus = moves[:, int(-_kernels.FIRST_BEND * _kernels.BENDS_PER_UNIT)]
+    in_focus = moves[:, int(-_kernels_lenses.FIRST_BEND * _kernels_lenses.BENDS_PER_UNIT)]
     assert (in_focus[:, 8 * 8] > 0.005).all()  # the inner side of a pixel is brighter
 
 

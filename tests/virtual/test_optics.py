@@ -8,7 +8,7 @@ import pytest
 from lifcal.camera import Apertures
 from lifcal.simulate import build_camera
 from lifcal.virtual import LensOptics
-from lifcal.virtual._kernels import BINS_PER_PX
+from lifcal.virtual._kernels_lenses import BINS_PER_PX
 
 
 @pytest.fixture(scope="module")

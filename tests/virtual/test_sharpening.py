@@ -8,7 +8,7 @@ import pytest
 from scipy.special import j1
 
 from lifcal.camera.apertures import OverlapDiscs
-from lifcal.virtual import _kernels
+from lifcal.virtual import _kernels_lenses, _kernels_synthesis
 from lifcal.virtual.optics import LensOptics
 from lifcal.virtual.sharpening import SharpeningFilters
 from tests.virtual.scenes import make_grid
@@ -25,14 +25,14 @@ def count_taps():
     """Return how many taps each ring has."""
     return [
         len({(i * p, j * q) for p, q in ((a, b), (b, a)) for i in (-1, 1) for j in (-1, 1)})
-        for a, b in _kernels.FILTER_RINGS
+        for a, b in _kernels_synthesis.FILTER_RINGS
     ]
 
 
 def apply(filters, image, u):
     out = np.empty_like(image)
     rho = np.full(image.shape, 1.0 / u, np.float32)
-    _kernels.sharpen(image, rho, np.ones_like(image), filters.pack(), out)
+    _kernels_synthesis.sharpen(image, rho, np.ones_like(image), filters.pack(), out)
     return out
 
 
@@ -65,13 +65,13 @@ def expected_square(weights, spacing, u, optics):
     blur, total = 0.0, 0.0
     for focal in optics.focal_rhos:
         radius = optics.blur_px * abs(focal - 1.0 / u)
-        share = 1.0 / (1.0 + (radius / _kernels.FOCUS_BLUR_PX) ** 2)
+        share = 1.0 / (1.0 + (radius / _kernels_lenses.FOCUS_BLUR_PX) ** 2)
         turn = np.maximum(2.0 * np.pi * radius * width * radial, 1e-9)
         blur = blur + share * 2.0 * j1(turn) / turn
         total += share
     seen = np.outer(pixel, pixel) * blur / total
     transfer = np.zeros(fx.shape)
-    for weight, (a, b) in zip(weights, _kernels.FILTER_RINGS, strict=True):
+    for weight, (a, b) in zip(weights, _kernels_synthesis.FILTER_RINGS, strict=True):
         for i, j in {(i * p, j * q) for p, q in ((a, b), (b, a)) for i in (-1, 1) for j in (-1, 1)}:
             transfer += weight * np.cos(2.0 * np.pi * spacing * (i * fx + j * fy))
     power = np.maximum(radial, 0.01) ** -2.2
@@ -135,7 +135,7 @@ def test_borders_dark_places_and_jumps_stay():
     light = np.ones_like(image)
     light[30, 33] = 0.0
     out = np.empty_like(image)
-    _kernels.sharpen(image, rho, light, filters.pack(), out)
+    _kernels_synthesis.sharpen(image, rho, light, filters.pack(), out)
     assert out[30, 30] == image[30, 30]
     assert out[30, 29] != image[30, 29]
     # nor is what a filter would take from beyond a jump of depth

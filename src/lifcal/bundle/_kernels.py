@@ -1,25 +1,35 @@
 """Compiled loops of the bundle adjustment: residuals, normal matrices, Schur elimination.
 
-Observations are sorted by (point, view). A pair is one point in one view; its observations share
-the point in camera coordinates X, so their normal matrix is accumulated in (X, intrinsics) and
-expanded to pose and point once. Intrinsics are F, c_x, c_y, alpha, beta, the distortion
-coefficients, the tilt t_x, t_y of the array (if there is one) and, with the focus term, its
-strength g and the inverse focal plane of each lens type. `terms` says what of these there is: shape
-and discs of the focus term, and the number of tilt parameters, 0 or 2.
+Observations are sorted by (point, view). A pair is one point in one view. All observations of a
+pair share the point in camera coordinates X, so their normal matrix is accumulated in X and the
+intrinsics, and expanded to pose and point once for each pair.
 
-Sums are reproducible: every sum has one owner, or is split into chunks that do not depend on the
-number of threads and are added in order.
+The intrinsics `theta` are F, c_x, c_y, alpha, beta, the distortion coefficients, the tilt t_x, t_y
+of the array (if there is one) and, with the focus term, its strength g and the inverse focal plane
+of each lens type.
+
+Sums are reproducible: every sum is written by one thread, or is split into chunks that do not
+depend on the number of threads and are added in order.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from lifcal.camera._kernels import distort_by_parameters, distort_point
+from lifcal.arrays import BoolArray, FloatArray, IntArray
+from lifcal.camera._kernels import (
+    ALPHA,
+    BETA,
+    C_X,
+    C_Y,
+    F,
+    distort_by_parameters,
+    distort_point,
+)
 from lifcal.geometry._kernels import take_median
 from lifcal.threads import in_parts
 
@@ -28,27 +38,279 @@ FOCUS_LINEAR = 1
 FOCUS_OVERLAP = 2
 FOCUS_DEVIGNETTED = 3
 
+LOSS_NONE = 0
+LOSS_HUBER = 1
+LOSS_CAUCHY = 2
+
+DISTORTION = 5
+"""Entry of `theta` at which the distortion coefficients begin; `F` to `BETA` are before them, and
+the tilt follows them."""
+POINT = 3
+"""Number of columns of a Jacobian row that are derivatives by X. The derivative by theta[i] is in
+column POINT + i."""
+WHITE_XX, WHITE_XY, WHITE_YY = 0, 1, 2
+"""Columns of the upper triangular matrices that whiten residuals."""
+FIT_X, FIT_Y, FIT_RHO = 0, 1, 2
+"""Columns of a fitted virtual point: X_u / u, Y_u / u and 1 / u."""
+
 # A product and a sum may become one instruction, and a division by zero gives what IEEE says; NaN
 # keeps its meaning.
 _PARTS: Any = {"error_model": "numpy", "fastmath": {"contract"}}
 _OPTIONS: Any = {"cache": True, **_PARTS}
 
 VIEWS_PER_GROUP = 8
-
+"""Views whose rows of the reduced system one task builds. Their strips must fit into the cache;
+more groups would walk through all points more often."""
 NEWTON_STEPS = 8
-"""Of the place where a devignetted point is seen; three are enough but at the core's edge."""
+"""Newton steps for the place where a devignetted point is seen. Three are enough except at the edge
+of the micro image's core."""
+_NEAR_CENTER_PX = 1e-9
+"""Distance from the micro-image center below which the limit of the focus term is used."""
+_LEAST_PIVOT = 1e-14
+"""Least pivot of a point's normal matrix relative to its trace; below it the point is not
+determined."""
+_MOST_CANDIDATES = 60
+"""Approximate number of candidates that a robust fit of a virtual point tries."""
+_REWEIGHTINGS = 5
+"""Reweighted least-squares steps that follow; more do not change the fit."""
+_LEAST_SPREAD_PX2 = 1e-6
+"""Least squared distance of two centers that a virtual depth is computed from."""
 
-LOSS_NONE = 0
-LOSS_HUBER = 1
-LOSS_CAUCHY = 2
+
+class FocusModel(NamedTuple):
+    """Shape of the focus term and radii of its discs, px.
+
+    Parameters
+    ----------
+    shape : int
+        `FOCUS_OFF` to `FOCUS_DEVIGNETTED`.
+    main : float
+    micro : (n_types,) float64
+    """
+
+    shape: int
+    main: float
+    micro: FloatArray
+
+
+class Camera(NamedTuple):
+    """Intrinsics of the camera.
+
+    Parameters
+    ----------
+    theta : (n_theta,) float64
+        See the module's docstring.
+    model : int
+        Distortion formula, see `lifcal.camera._kernels`.
+    k : (n_k,) float64
+        Distortion coefficients.
+    focus : FocusModel
+    n_tilt : int
+        Number of tilt parameters, 0 or 2.
+    """
+
+    theta: FloatArray
+    model: int
+    k: FloatArray
+    focus: FocusModel
+    n_tilt: int
+
+
+class Scene(NamedTuple):
+    """Poses and points.
+
+    Parameters
+    ----------
+    rotations, translations : (n_views, 3, 3) and (n_views, 3) float64
+        From world to camera coordinates.
+    points : (n_points, 3) float64
+        World coordinates.
+    """
+
+    rotations: FloatArray
+    translations: FloatArray
+    points: FloatArray
+
+
+class Pairs(NamedTuple):
+    """(point, view) pairs.
+
+    Parameters
+    ----------
+    points, views : (n_pairs,) int64
+    first_obs : (n_pairs + 1,) int64
+        The observations of pair i are first_obs[i] to first_obs[i + 1].
+    """
+
+    points: IntArray
+    views: IntArray
+    first_obs: IntArray
+
+
+class Observed(NamedTuple):
+    """Observations in micro images.
+
+    Parameters
+    ----------
+    centers : (n_obs,) int64
+        Row of `lifcal.camera._kernels.Centers`.
+    xy : (n_obs, 2) float64
+        Recorded place, raw px.
+    types : (n_obs,) int64
+        Lens type.
+    whitening : (n_obs, 3) float64
+        `WHITE_XX`, `WHITE_XY` and `WHITE_YY`.
+    active : (n_obs,) bool
+        Observations that count.
+    """
+
+    centers: IntArray
+    xy: FloatArray
+    types: IntArray
+    whitening: FloatArray
+    active: BoolArray
+
+
+class LossModel(NamedTuple):
+    """A robust loss, see `lifcal.bundle.linear.Loss`."""
+
+    kind: int
+    scale: float
+    inverse_noise: float
+    bends: bool
+
+
+class Normals(NamedTuple):
+    """Normal matrices of a linearization.
+
+    Parameters
+    ----------
+    pairs : (n_pairs, 3, 4 + n_theta) float64
+        Rows of X of each pair: by X, by the intrinsics, gradient.
+    chunks : (n_chunks, n_theta, n_theta + 1) float64
+        Upper triangle of the intrinsics and their gradient.
+    costs : (n_chunks,) float64
+        Sums of the loss.
+    """
+
+    pairs: FloatArray
+    chunks: FloatArray
+    costs: FloatArray
+
+
+class PointPairs(NamedTuple):
+    """Pairs by point, and where the coupling of each pair is stored.
+
+    Parameters
+    ----------
+    first : (n_points + 1,) int64
+        The pairs of point i are first[i] to first[i + 1].
+    views : (n_pairs,) int64
+    kept : (n_points,) bool
+        Points that are not eliminated.
+    places : (n_pairs,) int64
+        Index in `Eliminated.pair_half` of the first entry of a pair's (3, 6) coupling.
+    strides : (n_points,) int64
+        Distance from one row of a coupling to the next.
+    """
+
+    first: IntArray
+    views: IntArray
+    kept: BoolArray
+    places: IntArray
+    strides: IntArray
+
+
+class Eliminated(NamedTuple):
+    """Factors of the points' normal matrices, L L^T, and the couplings divided by L.
+
+    Parameters
+    ----------
+    factors : (n_points, 3, 3) float64
+        L; zero for kept points.
+    pair_half : (size,) float64
+        L^-1 W for the pose of each pair, placed as `PointPairs` says.
+    point_half : (n_points, 3, n_theta + 1) float64
+        L^-1 W for the intrinsics, and for the gradient.
+    """
+
+    factors: FloatArray
+    pair_half: FloatArray
+    point_half: FloatArray
+
+
+class Reduced(NamedTuple):
+    """The reduced system of the poses.
+
+    Parameters
+    ----------
+    row_slots : (n_views, n_views) int64
+        Index of the block of two views, upper triangle; -1 where there is none.
+    blocks : (n_blocks, 6, 6) float64
+    borders : (n_views, 6, n_theta + 1) float64
+        Coupling to the intrinsics, and gradient, with the points eliminated.
+    diagonals, gradients : (n_views, 6) float64
+        Diagonal and gradient without the elimination.
+    """
+
+    row_slots: IntArray
+    blocks: FloatArray
+    borders: FloatArray
+    diagonals: FloatArray
+    gradients: FloatArray
+
+
+class Magnification(NamedTuple):
+    """Focus term of one micro image: h, its derivatives, and that of g h by g.
+
+    `by_m` is (dh / dm) / m; `by_plane` is the derivative by the inverse focal plane.
+    """
+
+    h: float
+    by_m: float
+    by_u: float
+    by_plane: float
+    by_g: float
+
+
+class Seen(NamedTuple):
+    """Where a point is seen in a micro image, and what its derivatives need.
+
+    Parameters
+    ----------
+    x, y : float
+        Recorded place; NaN where the point is not in front of the camera.
+    rx, ry : float
+        The point before distortion, relative to c.
+    mx, my : float
+        Offset in the micro image without the focus term.
+    w : float
+        Denominator of the lens.
+    focus : Magnification
+    jxx, jxy, jyx, jyy : float
+        Derivative of the distortion.
+    """
+
+    x: float
+    y: float
+    rx: float
+    ry: float
+    mx: float
+    my: float
+    w: float
+    focus: Magnification
+    jxx: float
+    jxy: float
+    jyx: float
+    jyy: float
 
 
 @njit(**_OPTIONS)
 def overlap_centroid(a, b, d):
-    """Return where the centroid of the overlap of two discs is, from the center of disc a.
+    """Return the centroid of the overlap of two discs, as a distance from the center of disc a.
 
-    Also its derivatives by a and by the distance d. Discs that are apart give the point of disc a
-    that is nearest to b, which is the limit.
+    The two other values are its derivatives by the radius a and by the distance d of the centers.
+    Discs that do not overlap give the limit: the point of disc a that is nearest to disc b.
     """
     if d >= a + b:
         return a, 1.0, 0.0
@@ -75,26 +337,28 @@ def overlap_centroid(a, b, d):
 
 @njit(**_OPTIONS)
 def focus_magnification(shape, strength, inverse_plane, main, micro, m, u):
-    """Return h, (dh/dm) / m, dh/du, dh/d(inverse_plane) and d(g h)/dg.
+    """Return the `Magnification` of the focus term.
 
-    A micro image is magnified by 1 + g h about its center. `m` is the distance from the center,
-    `inverse_plane` is 1 / u_T, `strength` is g.
+    Defocus magnifies a micro image by 1 + g h about its center. `m` is the distance from the
+    center, `inverse_plane` is 1 / u_T, `strength` is g.
     """
     if shape == FOCUS_LINEAR:
         h = inverse_plane - 1.0 / u
-        return h, 0.0, 1.0 / (u * u), 1.0, h
+        return Magnification(h, 0.0, 1.0 / (u * u), 1.0, h)
     if shape == FOCUS_OVERLAP:
-        # On the sensor the micro aperture has the radius micro |u_T / u|, and what the centroid of
-        # the overlap moves by is the defocus (1 / u_T - 1 / u) u.
+        # On the sensor the micro aperture has the radius micro |u_T / u|, and the centroid of the
+        # overlap is multiplied by the defocus (1 / u_T - 1 / u) u.
         defocus = u * inverse_plane - 1.0
         a = micro / abs(u * inverse_plane)
-        if m < 1e-9:
+        if m < _NEAR_CENTER_PX:
             share = 1.0 if main <= a else 0.0
-            return defocus * share, 0.0, share * inverse_plane, share * u, defocus * share
+            return Magnification(
+                defocus * share, 0.0, share * inverse_plane, share * u, defocus * share
+            )
         centroid, by_a, by_d = overlap_centroid(a, main, m)
         share = centroid / m
         shrink = defocus * by_a * a / m
-        return (
+        return Magnification(
             defocus * share,
             defocus * (by_d - share) / (m * m),
             share * inverse_plane - shrink / u,
@@ -107,12 +371,12 @@ def focus_magnification(shape, strength, inverse_plane, main, micro, m, u):
         defocus = 1.0 - 1.0 / (u * inverse_plane)
         by_u = 1.0 / (u * u * inverse_plane)
         by_plane = 1.0 / (u * inverse_plane * inverse_plane)
-        if m < 1e-9:
+        if m < _NEAR_CENTER_PX:
             share = 1.0 if main <= micro else 0.0
             rest = 1.0 / (1.0 - strength * defocus * share)
             h = defocus * share * rest
             more = share * rest * rest
-            return h, 0.0, more * by_u, more * by_plane, h * rest
+            return Magnification(h, 0.0, more * by_u, more * by_plane, h * rest)
         t = 0.0
         for _ in range(NEWTON_STEPS):
             centroid, _, by_d = overlap_centroid(micro, main, max(m + strength * t, 0.0))
@@ -124,66 +388,65 @@ def focus_magnification(shape, strength, inverse_plane, main, micro, m, u):
         rest = 1.0 / (1.0 - strength * defocus * by_d)
         h = t / m
         share = centroid * rest / m
-        return (
+        return Magnification(
             h,
             (defocus * by_d * rest - h) / (m * m),
             share * by_u,
             share * by_plane,
             h * rest,
         )
-    return 0.0, 0.0, 0.0, 0.0, 0.0
+    return Magnification(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @njit(**_OPTIONS)
-def lens_tilt(theta, n_k, n_tilt, center_x, center_y):
-    """Return tau of a lens: by how much its B_k / b_k differs from that at c, relative."""
-    if n_tilt == 0:
+def lens_tilt(camera, center_x, center_y):
+    """Return tau of a lens: the relative difference of its B_k / b_k from that at c."""
+    if camera.n_tilt == 0:
         return 0.0
-    return theta[5 + n_k] * (center_x - theta[1]) + theta[6 + n_k] * (center_y - theta[2])
+    theta = camera.theta
+    t = DISTORTION + camera.k.shape[0]
+    return theta[t] * (center_x - theta[C_X]) + theta[t + 1] * (center_y - theta[C_Y])
 
 
 @njit(**_OPTIONS)
-def seen_point(theta, model, k, x, y, z, center_x, center_y, kind, terms):
-    """Return where a point is seen in a micro image, and what its derivatives need.
+def seen_point(camera, x, y, z, center_x, center_y, kind):
+    """Return the `Seen` of a point in camera coordinates, in the micro image at a center.
 
-    Returns x_Rd, y_Rd; the point before distortion, relative to c; the offset m in the micro image
-    without the focus term; the denominator w of the lens; the focus term's h and its derivatives;
-    and the distortion's 2 x 2 derivative. NaN where the point is not in front of the camera.
+    `kind` is the lens type.
     """
-    shape, main, micro, n_tilt = terms
-    cx = theta[1]
-    cy = theta[2]
-    tau = lens_tilt(theta, k.shape[0], n_tilt, center_x, center_y)
-    w = (theta[3] * z + theta[4] + tau * z) / (1.0 + tau)
+    theta, k, focus = camera.theta, camera.k, camera.focus
+    cx = theta[C_X]
+    cy = theta[C_Y]
+    tau = lens_tilt(camera, center_x, center_y)
+    w = (theta[ALPHA] * z + theta[BETA] + tau * z) / (1.0 + tau)
     if not z > 0.0 or w == 0.0 or not tau > -1.0:
         w = math.nan
-    mx = (theta[0] * x + (cx - center_x) * z) / w
-    my = (theta[0] * y + (cy - center_y) * z) / w
-    h = 0.0
-    h_m = 0.0
-    h_u = 0.0
-    h_p = 0.0
-    h_g = 0.0
+    mx = (theta[F] * x + (cx - center_x) * z) / w
+    my = (theta[F] * y + (cy - center_y) * z) / w
+    magnified = Magnification(0.0, 0.0, 0.0, 0.0, 0.0)
     scale = 1.0
-    if shape != FOCUS_OFF:
-        g = 5 + k.shape[0] + n_tilt
+    if focus.shape != FOCUS_OFF:
+        g = DISTORTION + k.shape[0] + camera.n_tilt
         m = math.sqrt(mx * mx + my * my)
-        # A micro lens has one focal length: where the array is farther from the sensor, it is in
-        # focus at another virtual depth, 1 - 1 / u_T in proportion to B_k.
+        # All micro lenses of a type have one focal length. Where the array is farther from the
+        # sensor, another virtual depth is in focus: 1 - 1 / u_T is in proportion to B_k.
         inverse_plane = 1.0 - (1.0 - theta[g + 1 + kind]) * (1.0 + tau)
-        h, h_m, h_u, h_p, h_g = focus_magnification(
-            shape, theta[g], inverse_plane, main, micro[kind], m, w / z
+        magnified = focus_magnification(
+            focus.shape, theta[g], inverse_plane, focus.main, focus.micro[kind], m, w / z
         )
-        scale = 1.0 + theta[g] * h
+        scale = 1.0 + theta[g] * magnified.h
     rx = center_x - cx + mx * scale
     ry = center_y - cy + my * scale
-    xd, yd, jxx, jxy, jyx, jyy = distort_point(model, k, rx, ry)
-    return xd + cx, yd + cy, rx, ry, mx, my, w, h, h_m, h_u, h_p, h_g, jxx, jxy, jyx, jyy
+    xd, yd, jxx, jxy, jyx, jyy = distort_point(camera.model, k, rx, ry)
+    return Seen(xd + cx, yd + cy, rx, ry, mx, my, w, magnified, jxx, jxy, jyx, jyy)
 
 
 @njit(**_OPTIONS)
 def robust_loss(loss, scale, s):
-    """Return rho, rho' and rho'' of a squared whitened residual s; rho(s) ~ s for small s."""
+    """Return the loss rho(s) of a squared whitened residual s, and its first two derivatives.
+
+    For small s, rho(s) is about s.
+    """
     if loss == LOSS_HUBER:
         limit = scale * scale
         if s > limit:
@@ -198,12 +461,13 @@ def robust_loss(loss, scale, s):
 
 
 @njit(**_OPTIONS)
-def camera_point(rotations, translations, points, view, point):
-    px = points[point, 0]
-    py = points[point, 1]
-    pz = points[point, 2]
-    r = rotations[view]
-    t = translations[view]
+def camera_point(scene, view, point):
+    """Return a point in the camera coordinates of a view."""
+    px = scene.points[point, 0]
+    py = scene.points[point, 1]
+    pz = scene.points[point, 2]
+    r = scene.rotations[view]
+    t = scene.translations[view]
     return (
         r[0, 0] * px + r[0, 1] * py + r[0, 2] * pz + t[0],
         r[1, 0] * px + r[1, 1] * py + r[1, 2] * pz + t[1],
@@ -211,128 +475,74 @@ def camera_point(rotations, translations, points, view, point):
     )
 
 
-@in_parts(lambda pairs: len(pairs[0]), least=16, **_PARTS)
-def compute_residuals(
-    begin, end, theta, model, k, rotations, translations, points, pairs, obs, centers, terms, out
-):
+@in_parts(lambda pairs: len(pairs.points), least=16, **_PARTS)
+def compute_residuals(begin, end, camera, scene, pairs, observed, centers, out):
     """Fill `out` (n_obs, 2) with seen minus measured, in raw px, not weighted."""
-    pair_points, pair_views, pair_obs = pairs
-    obs_center, obs_xy, obs_type = obs
+    xy, places = observed.xy, centers.places
     for pair in range(begin, end):
-        x, y, z = camera_point(rotations, translations, points, pair_views[pair], pair_points[pair])
-        for i in range(pair_obs[pair], pair_obs[pair + 1]):
-            c = obs_center[i]
-            kind = obs_type[i]
-            xd, yd, _, _, _, _, _, _, _, _, _, _, _, _, _, _ = seen_point(
-                theta,
-                model,
-                k,
-                x,
-                y,
-                z,
-                centers[c, 0],
-                centers[c, 1],
-                kind,
-                terms,
-            )
-            out[i, 0] = xd - obs_xy[i, 0]
-            out[i, 1] = yd - obs_xy[i, 1]
+        x, y, z = camera_point(scene, pairs.views[pair], pairs.points[pair])
+        for i in range(pairs.first_obs[pair], pairs.first_obs[pair + 1]):
+            c = observed.centers[i]
+            seen = seen_point(camera, x, y, z, places[c, 0], places[c, 1], observed.types[i])
+            out[i, 0] = seen.x - xy[i, 0]
+            out[i, 1] = seen.y - xy[i, 1]
 
 
 @in_parts(lambda chunk_pairs: len(chunk_pairs) - 1, **_PARTS)
-def compute_cost(
-    begin,
-    end,
-    theta,
-    model,
-    k,
-    rotations,
-    translations,
-    points,
-    pairs,
-    obs,
-    whitening,
-    active,
-    centers,
-    terms,
-    loss,
-    chunk_pairs,
-    costs,
-):
-    """Fill `costs` (n_chunks,) with the sums of rho over the active observations.
+def compute_cost(begin, end, camera, scene, pairs, observed, centers, loss, chunk_pairs, costs):
+    """Fill `costs` (n_chunks,) with the sums of the loss over the active observations.
 
-    NaN if one has no projection.
+    The cost is NaN if one of them has no projection. Chunk i has the pairs chunk_pairs[i] to
+    chunk_pairs[i + 1].
     """
-    pair_points, pair_views, pair_obs = pairs
-    obs_center, obs_xy, obs_type = obs
-    loss_id, loss_scale, inverse_noise, _ = loss
+    xy, whitening, places = observed.xy, observed.whitening, centers.places
+    inverse_noise = loss.inverse_noise
     for chunk in range(begin, end):
         total = 0.0
         for pair in range(chunk_pairs[chunk], chunk_pairs[chunk + 1]):
-            x, y, z = camera_point(
-                rotations, translations, points, pair_views[pair], pair_points[pair]
-            )
-            for i in range(pair_obs[pair], pair_obs[pair + 1]):
-                if not active[i]:
+            x, y, z = camera_point(scene, pairs.views[pair], pairs.points[pair])
+            for i in range(pairs.first_obs[pair], pairs.first_obs[pair + 1]):
+                if not observed.active[i]:
                     continue
-                c = obs_center[i]
-                kind = obs_type[i]
-                xd, yd, _, _, _, _, _, _, _, _, _, _, _, _, _, _ = seen_point(
-                    theta,
-                    model,
-                    k,
-                    x,
-                    y,
-                    z,
-                    centers[c, 0],
-                    centers[c, 1],
-                    kind,
-                    terms,
-                )
-                ex = xd - obs_xy[i, 0]
-                ey = yd - obs_xy[i, 1]
-                ax = (whitening[i, 0] * ex + whitening[i, 1] * ey) * inverse_noise
-                ay = whitening[i, 2] * ey * inverse_noise
-                rho, _, _ = robust_loss(loss_id, loss_scale, ax * ax + ay * ay)
+                c = observed.centers[i]
+                seen = seen_point(camera, x, y, z, places[c, 0], places[c, 1], observed.types[i])
+                ex = seen.x - xy[i, 0]
+                ey = seen.y - xy[i, 1]
+                ax = (whitening[i, WHITE_XX] * ex + whitening[i, WHITE_XY] * ey) * inverse_noise
+                ay = whitening[i, WHITE_YY] * ey * inverse_noise
+                rho, _, _ = robust_loss(loss.kind, loss.scale, ax * ax + ay * ay)
                 total += rho
         costs[chunk] = total
 
 
 @njit(**_OPTIONS)
-def fill_rows(
-    theta,
-    model,
-    k,
-    x,
-    y,
-    z,
-    center_x,
-    center_y,
-    center_by_c,
-    center_by_k,
-    kind,
-    terms,
-    row_x,
-    row_y,
-    tail,
-):
-    """Fill the two Jacobian rows by X (3) and the intrinsics; return the recorded point.
+def fill_rows(camera, x, y, z, centers, c, kind, row_x, row_y, tail):
+    """Fill the two Jacobian rows of an observation; return where the point is seen.
 
-    `tail` (2, n_k) is room for the distortion's columns.
+    The rows are by X and by the intrinsics (`POINT`). `c` is the row of `centers`, `kind` the lens
+    type; `tail` (2, n_k) is scratch space for the distortion's columns.
     """
+    theta, k = camera.theta, camera.k
+    center_x = centers.places[c, 0]
+    center_y = centers.places[c, 1]
+    center_by_c = centers.by_c[c]
+    center_by_k = centers.by_k[c]
     n_k = k.shape[0]
-    xd, yd, rx, ry, mx, my, w, h, h_m, h_u, h_p, h_g, jxx, jxy, jyx, jyy = seen_point(
-        theta, model, k, x, y, z, center_x, center_y, kind, terms
-    )
-    shape, _, _, n_tilt = terms
-    focal = theta[0]
-    tau = lens_tilt(theta, n_k, n_tilt, center_x, center_y)
+    seen = seen_point(camera, x, y, z, center_x, center_y, kind)
+    rx, ry, mx, my, w = seen.rx, seen.ry, seen.mx, seen.my, seen.w
+    jxx, jxy, jyx, jyy = seen.jxx, seen.jxy, seen.jyx, seen.jyy
+    h, h_m, h_u = seen.focus.h, seen.focus.by_m, seen.focus.by_u
+    h_p, h_g = seen.focus.by_plane, seen.focus.by_g
+    shape, n_tilt = camera.focus.shape, camera.n_tilt
+    focal = theta[F]
+    tau = lens_tilt(camera, center_x, center_y)
     shrink = 1.0 / (1.0 + tau)
-    alpha = (theta[3] + tau) * shrink
-    first_focus = 5 + n_k + n_tilt
+    alpha = (theta[ALPHA] + tau) * shrink
+    first_tilt = DISTORTION + n_k
+    first_focus = first_tilt + n_tilt
     inv = 1.0 / w
     direct = z * inv
-    # d(seen) = M dm + q du, then the distortion's derivative J on top
+    # d(seen) = J (M dm + q du), with the distortion's derivative J.
     if shape != FOCUS_OFF:
         g = theta[first_focus]
         scale = 1.0 + g * h
@@ -353,77 +563,77 @@ def fill_rows(
         dyy = jyy
         qx = 0.0
         qy = 0.0
-    u_z = -theta[4] * shrink / (z * z)
-    # by the point
+    u_z = -theta[BETA] * shrink / (z * z)
+    # By the point.
     s = focal * inv
     row_x[0] = dxx * s
     row_y[0] = dyx * s
     row_x[1] = dxy * s
     row_y[1] = dyy * s
-    ax = (theta[1] - center_x - mx * alpha) * inv
-    ay = (theta[2] - center_y - my * alpha) * inv
+    ax = (theta[C_X] - center_x - mx * alpha) * inv
+    ay = (theta[C_Y] - center_y - my * alpha) * inv
     row_x[2] = dxx * ax + dxy * ay + qx * u_z
     row_y[2] = dyx * ax + dyy * ay + qy * u_z
-    # by F
-    row_x[3] = (dxx * x + dxy * y) * inv
-    row_y[3] = (dyx * x + dyy * y) * inv
-    # by alpha and beta, through the denominator of the lens
+    # By F.
+    row_x[POINT + F] = (dxx * x + dxy * y) * inv
+    row_y[POINT + F] = (dyx * x + dyy * y) * inv
+    # By alpha and beta, through the denominator of the lens.
     gx = -(dxx * mx + dxy * my) * inv * shrink
     gy = -(dyx * mx + dyy * my) * inv * shrink
-    row_x[6] = gx * z + qx * shrink
-    row_y[6] = gy * z + qy * shrink
-    row_x[7] = gx + qx * shrink / z
-    row_y[7] = gy + qy * shrink / z
-    # by the undistorted center: J - direct D
+    row_x[POINT + ALPHA] = gx * z + qx * shrink
+    row_y[POINT + ALPHA] = gy * z + qy * shrink
+    row_x[POINT + BETA] = gx + qx * shrink / z
+    row_y[POINT + BETA] = gy + qy * shrink / z
+    # By the undistorted center: J - direct D.
     bxx = jxx - direct * dxx
     bxy = jxy - direct * dxy
     byx = jyx - direct * dyx
     byy = jyy - direct * dyy
-    # by c: through the pinhole and as the center of the distortion
-    row_x[4] = direct * dxx + 1.0 - jxx
-    row_y[4] = direct * dyx - jyx
-    row_x[5] = direct * dxy - jxy
-    row_y[5] = direct * dyy + 1.0 - jyy
+    # By c: through the pinhole, and as the center of the distortion.
+    row_x[POINT + C_X] = direct * dxx + 1.0 - jxx
+    row_y[POINT + C_X] = direct * dyx - jyx
+    row_x[POINT + C_Y] = direct * dxy - jxy
+    row_y[POINT + C_Y] = direct * dyy + 1.0 - jyy
     if n_tilt > 0:
-        # by the tilt, and through tau by the center and by c
+        # By the tilt, and through tau by the center and by c.
         by_tau_x = gx * (z - w) + qx * shrink * (1.0 - w / z)
         by_tau_y = gy * (z - w) + qy * shrink * (1.0 - w / z)
         if shape != FOCUS_OFF:
             by_plane = theta[first_focus] * h_p * (theta[first_focus + 1 + kind] - 1.0)
             by_tau_x += by_plane * (jxx * mx + jxy * my)
             by_tau_y += by_plane * (jyx * mx + jyy * my)
-        t_x = theta[5 + n_k]
-        t_y = theta[6 + n_k]
-        row_x[8 + n_k] = by_tau_x * (center_x - theta[1])
-        row_y[8 + n_k] = by_tau_y * (center_x - theta[1])
-        row_x[9 + n_k] = by_tau_x * (center_y - theta[2])
-        row_y[9 + n_k] = by_tau_y * (center_y - theta[2])
+        t_x = theta[first_tilt]
+        t_y = theta[first_tilt + 1]
+        row_x[POINT + first_tilt] = by_tau_x * (center_x - theta[C_X])
+        row_y[POINT + first_tilt] = by_tau_y * (center_x - theta[C_X])
+        row_x[POINT + first_tilt + 1] = by_tau_x * (center_y - theta[C_Y])
+        row_y[POINT + first_tilt + 1] = by_tau_y * (center_y - theta[C_Y])
         bxx += by_tau_x * t_x
         bxy += by_tau_x * t_y
         byx += by_tau_y * t_x
         byy += by_tau_y * t_y
-        row_x[4] -= by_tau_x * t_x
-        row_y[4] -= by_tau_y * t_x
-        row_x[5] -= by_tau_x * t_y
-        row_y[5] -= by_tau_y * t_y
-    # by c through the center
-    row_x[4] += bxx * center_by_c[0, 0] + bxy * center_by_c[1, 0]
-    row_y[4] += byx * center_by_c[0, 0] + byy * center_by_c[1, 0]
-    row_x[5] += bxx * center_by_c[0, 1] + bxy * center_by_c[1, 1]
-    row_y[5] += byx * center_by_c[0, 1] + byy * center_by_c[1, 1]
-    # by the distortion: at the point itself, and through the center
+        row_x[POINT + C_X] -= by_tau_x * t_x
+        row_y[POINT + C_X] -= by_tau_y * t_x
+        row_x[POINT + C_Y] -= by_tau_x * t_y
+        row_y[POINT + C_Y] -= by_tau_y * t_y
+    # By c, through the center.
+    row_x[POINT + C_X] += bxx * center_by_c[0, 0] + bxy * center_by_c[1, 0]
+    row_y[POINT + C_X] += byx * center_by_c[0, 0] + byy * center_by_c[1, 0]
+    row_x[POINT + C_Y] += bxx * center_by_c[0, 1] + bxy * center_by_c[1, 1]
+    row_y[POINT + C_Y] += byx * center_by_c[0, 1] + byy * center_by_c[1, 1]
+    # By the distortion: at the point itself, and through the center.
     if n_k > 0:
-        distort_by_parameters(model, k, rx, ry, tail)
+        distort_by_parameters(camera.model, k, rx, ry, tail)
         for j in range(n_k):
             sx = center_by_k[0, j]
             sy = center_by_k[1, j]
-            row_x[8 + j] = tail[0, j] + bxx * sx + bxy * sy
-            row_y[8 + j] = tail[1, j] + byx * sx + byy * sy
-    # by the focus strength and the inverse focal planes
+            row_x[POINT + DISTORTION + j] = tail[0, j] + bxx * sx + bxy * sy
+            row_y[POINT + DISTORTION + j] = tail[1, j] + byx * sx + byy * sy
+    # By the focus strength and the inverse focal planes.
     if shape != FOCUS_OFF:
         px = jxx * mx + jxy * my
         py = jyx * mx + jyy * my
-        strength = 3 + first_focus
+        strength = POINT + first_focus
         row_x[strength] = h_g * px
         row_y[strength] = h_g * py
         for j in range(strength + 1, row_x.shape[0]):
@@ -431,146 +641,70 @@ def fill_rows(
             row_y[j] = 0.0
         row_x[strength + 1 + kind] = theta[first_focus] * h_p * (1.0 + tau) * px
         row_y[strength + 1 + kind] = theta[first_focus] * h_p * (1.0 + tau) * py
-    return xd, yd
+    return seen.x, seen.y
 
 
-@in_parts(lambda pairs: len(pairs[0]), least=16, **_PARTS)
-def compute_rows(
-    begin,
-    end,
-    theta,
-    model,
-    k,
-    rotations,
-    translations,
-    points,
-    pairs,
-    obs,
-    centers,
-    center_by_c,
-    center_by_k,
-    terms,
-    rows,
-):
-    """Fill `rows` (n_obs, 2, 3 + n_theta): by X in camera coordinates and the intrinsics."""
-    pair_points, pair_views, pair_obs = pairs
-    obs_center, _, obs_type = obs
+@in_parts(lambda pairs: len(pairs.points), least=16, **_PARTS)
+def compute_rows(begin, end, camera, scene, pairs, observed, centers, rows):
+    """Fill `rows` (n_obs, 2, POINT + n_theta): by X in camera coordinates and the intrinsics."""
     for pair in range(begin, end):
-        tail = np.zeros((2, max(k.shape[0], 1)))
-        x, y, z = camera_point(rotations, translations, points, pair_views[pair], pair_points[pair])
-        for i in range(pair_obs[pair], pair_obs[pair + 1]):
-            c = obs_center[i]
-            kind = obs_type[i]
-            fill_rows(
-                theta,
-                model,
-                k,
-                x,
-                y,
-                z,
-                centers[c, 0],
-                centers[c, 1],
-                center_by_c[c],
-                center_by_k[c],
-                kind,
-                terms,
-                rows[i, 0],
-                rows[i, 1],
-                tail,
-            )
+        tail = np.zeros((2, max(camera.k.shape[0], 1)))
+        x, y, z = camera_point(scene, pairs.views[pair], pairs.points[pair])
+        for i in range(pairs.first_obs[pair], pairs.first_obs[pair + 1]):
+            c = observed.centers[i]
+            kind = observed.types[i]
+            fill_rows(camera, x, y, z, centers, c, kind, rows[i, 0], rows[i, 1], tail)
 
 
 @in_parts(lambda chunk_pairs: len(chunk_pairs) - 1, **_PARTS)
-def linearize(
-    begin,
-    end,
-    theta,
-    model,
-    k,
-    rotations,
-    translations,
-    points,
-    pairs,
-    obs,
-    whitening,
-    active,
-    centers,
-    center_by_c,
-    center_by_k,
-    terms,
-    loss,
-    chunk_pairs,
-    pair_normal,
-    chunk_normal,
-    costs,
-):
-    """Accumulate the normal matrices, and `costs` (n_chunks,) as `compute_cost` does.
+def linearize(begin, end, camera, scene, pairs, observed, centers, loss, chunk_pairs, normals):
+    """Accumulate the normal matrices and the cost, a `Normals`.
 
-    `pair_normal` (n_pairs, 3, 4 + n_theta) gets, for each pair, the rows of X: by X, by the
-    intrinsics, gradient. `chunk_normal` (n_chunks, n_theta, n_theta + 1) gets the intrinsics' upper
-    triangle and gradient.
+    The costs are those of `compute_cost`.
     """
-    pair_points, pair_views, pair_obs = pairs
-    obs_center, obs_xy, obs_type = obs
-    loss_id, loss_scale, inverse_noise, bends = loss
-    n_theta = theta.shape[0]
-    n = 3 + n_theta
+    xy, whitening = observed.xy, observed.whitening
+    inverse_noise = loss.inverse_noise
+    pair_normal, chunk_normal, costs = normals.pairs, normals.chunks, normals.costs
+    n_theta = camera.theta.shape[0]
+    n = POINT + n_theta
     for chunk in range(begin, end):
         row_x = np.zeros(n)
         row_y = np.zeros(n)
-        tail = np.zeros((2, max(k.shape[0], 1)))
+        tail = np.zeros((2, max(camera.k.shape[0], 1)))
         normal = np.zeros((n, n + 1))
         total = 0.0
         own = chunk_normal[chunk]
         own[:, :] = 0.0
         for pair in range(chunk_pairs[chunk], chunk_pairs[chunk + 1]):
-            x, y, z = camera_point(
-                rotations, translations, points, pair_views[pair], pair_points[pair]
-            )
-            for a in range(3):
+            x, y, z = camera_point(scene, pairs.views[pair], pairs.points[pair])
+            for a in range(POINT):
                 for b in range(n + 1):
                     normal[a, b] = 0.0
-            for i in range(pair_obs[pair], pair_obs[pair + 1]):
-                if not active[i]:
+            for i in range(pairs.first_obs[pair], pairs.first_obs[pair + 1]):
+                if not observed.active[i]:
                     continue
-                c = obs_center[i]
-                kind = obs_type[i]
-                xd, yd = fill_rows(
-                    theta,
-                    model,
-                    k,
-                    x,
-                    y,
-                    z,
-                    centers[c, 0],
-                    centers[c, 1],
-                    center_by_c[c],
-                    center_by_k[c],
-                    kind,
-                    terms,
-                    row_x,
-                    row_y,
-                    tail,
-                )
-                ex = xd - obs_xy[i, 0]
-                ey = yd - obs_xy[i, 1]
-                w0 = whitening[i, 0] * inverse_noise
-                w1 = whitening[i, 1] * inverse_noise
-                w2 = whitening[i, 2] * inverse_noise
+                c = observed.centers[i]
+                kind = observed.types[i]
+                xd, yd = fill_rows(camera, x, y, z, centers, c, kind, row_x, row_y, tail)
+                ex = xd - xy[i, 0]
+                ey = yd - xy[i, 1]
+                w0 = whitening[i, WHITE_XX] * inverse_noise
+                w1 = whitening[i, WHITE_XY] * inverse_noise
+                w2 = whitening[i, WHITE_YY] * inverse_noise
                 ax = w0 * ex + w1 * ey
                 ay = w2 * ey
                 s = ax * ax + ay * ay
-                rho, weight, second = robust_loss(loss_id, loss_scale, s)
+                rho, weight, second = robust_loss(loss.kind, loss.scale, s)
                 total += rho
-                # Gradient and curvature of the loss. Along the residual the curvature is
-                # weight + 2 second s (where that is negative, zero), or, far from the solution,
-                # just the weight, which leads there sooner.
+                # Gradient and curvature of the loss. Along the residual the exact curvature is
+                # weight + 2 second s, replaced by zero where it is negative. Far from the solution
+                # only the weight is used, which converges sooner from there.
                 gx = weight * w0 * ax
                 gy = weight * (w1 * ax + w2 * ay)
                 ixx = weight * w0 * w0
                 ixy = weight * w0 * w1
                 iyy = weight * (w1 * w1 + w2 * w2)
-                if bends and second != 0.0:
+                if loss.bends and second != 0.0:
                     bend = max(2.0 * second, -weight / s)
                     ox = w0 * ax
                     oy = w1 * ax + w2 * ay
@@ -585,20 +719,20 @@ def linearize(
                         line[b] += px * row_x[b] + py * row_y[b]
                     line[n] += gx * row_x[a] + gy * row_y[a]
             out = pair_normal[pair]
-            for a in range(3):
+            for a in range(POINT):
                 for b in range(a):
                     out[a, b] = normal[b, a]
                 for b in range(a, n + 1):
                     out[a, b] = normal[a, b]
         for a in range(n_theta):
             for b in range(n_theta + 1):
-                own[a, b] = normal[3 + a, 3 + b]
+                own[a, b] = normal[POINT + a, POINT + b]
         costs[chunk] = total
 
 
 @njit(**_OPTIONS)
 def expand_to_pose(block, x, y, z, out):
-    """Fill `out` (n, 6) with block (n, 3) @ [-[X]_x | I]."""
+    """Fill `out` (n, 6) with block (n, 3) @ [-[X]_x | I], the derivative by the step of a pose."""
     for a in range(block.shape[0]):
         bx = block[a, 0]
         by = block[a, 1]
@@ -611,15 +745,18 @@ def expand_to_pose(block, x, y, z, out):
         out[a, 5] = bz
 
 
-@in_parts(lambda point_pairs: len(point_pairs) - 1, least=16, **_PARTS)
-def sum_points(begin, end, rotations, pair_views, point_pairs, pair_normal, point_normal):
-    """Fill `point_normal` (n_points, 3, 4 + n_theta): by the point, by the intrinsics, gradient."""
+@in_parts(lambda point_pairs: len(point_pairs.first) - 1, least=16, **_PARTS)
+def sum_points(begin, end, scene, point_pairs, pair_normal, point_normal):
+    """Fill `point_normal` (n_points, 3, 4 + n_theta): by the point, by the intrinsics, gradient.
+
+    `pair_normal` is `Normals.pairs`, summed over the pairs of each point in world coordinates.
+    """
     width = pair_normal.shape[2]
     for point in range(begin, end):
         out = point_normal[point]
         out[:, :] = 0.0
-        for pair in range(point_pairs[point], point_pairs[point + 1]):
-            r = rotations[pair_views[pair]]
+        for pair in range(point_pairs.first[point], point_pairs.first[point + 1]):
+            r = scene.rotations[point_pairs.views[pair]]
             block = pair_normal[pair]
             for a in range(3):
                 for b in range(3):
@@ -640,32 +777,30 @@ def sum_points(begin, end, rotations, pair_views, point_pairs, pair_normal, poin
 def eliminate_points(
     begin,
     end,
-    rotations,
-    translations,
-    points,
-    pair_views,
+    scene,
     point_pairs,
-    kept,
     pair_normal,
     point_normal,
     damping,
     chunk_points,
-    half_places,
-    half_strides,
-    factors,
-    pair_half,
-    point_half,
+    eliminated,
     chunk_out,
     failed,
 ):
     """Factor each point's damped block L L^T and divide its coupling by L.
 
-    `factors` (n_points, 3, 3) gets L; `pair_half` gets L^-1 W of the poses, the (3, 6) of a pair at
-    `half_places` (n_pairs) with its rows `half_strides` (n_points) apart; `point_half` (n_points,
-    3, n_theta + 1) that of the intrinsics and of the gradient; `chunk_out` (n_chunks, n_theta,
-    n_theta + 1) their products. Kept points are not eliminated: zeros. `failed` (n_chunks,), zero
-    before, counts points whose block has no factor.
+    `point_pairs` is a `PointPairs`, `eliminated` the `Eliminated` to fill. `chunk_out` (n_chunks,
+    n_theta, n_theta + 1) gets the products of the couplings to the intrinsics and to the gradient.
+    Kept points are not eliminated and get zeros. `failed` (n_chunks,), zero before, counts points
+    whose block has no factor.
     """
+    first, views, kept = point_pairs.first, point_pairs.views, point_pairs.kept
+    half_places, half_strides = point_pairs.places, point_pairs.strides
+    factors, pair_half, point_half = (
+        eliminated.factors,
+        eliminated.pair_half,
+        eliminated.point_half,
+    )
     n_theta = point_half.shape[2] - 1
     for chunk in range(begin, end):
         own = chunk_out[chunk]
@@ -679,7 +814,7 @@ def eliminate_points(
             if kept[point]:
                 lower[:, :] = 0.0
                 half[:, :] = 0.0
-                for pair in range(point_pairs[point], point_pairs[point + 1]):
+                for pair in range(first[point], first[point + 1]):
                     place = half_places[pair]
                     for a in range(3):
                         pair_half[place + a * row : place + a * row + 6] = 0.0
@@ -688,7 +823,7 @@ def eliminate_points(
             l00 = block[0, 0] * (1.0 + damping)
             l11 = block[1, 1] * (1.0 + damping)
             l22 = block[2, 2] * (1.0 + damping)
-            limit = 1e-14 * (l00 + l11 + l22)
+            limit = _LEAST_PIVOT * (l00 + l11 + l22)
             l00 = math.sqrt(l00)
             l10 = block[1, 0] / l00
             l20 = block[2, 0] / l00
@@ -719,10 +854,10 @@ def eliminate_points(
                     own[a, b] += (
                         half[0, a] * half[0, b] + half[1, a] * half[1, b] + half[2, a] * half[2, b]
                     )
-            for pair in range(point_pairs[point], point_pairs[point + 1]):
-                view = pair_views[pair]
-                r = rotations[view]
-                x, y, z = camera_point(rotations, translations, points, view, point)
+            for pair in range(first[point], first[point + 1]):
+                view = views[pair]
+                r = scene.rotations[view]
+                x, y, z = camera_point(scene, view, point)
                 normal = pair_normal[pair]
                 for a in range(3):
                     for b in range(3):
@@ -740,50 +875,36 @@ def eliminate_points(
 
 
 @njit(**_OPTIONS)
-def reduce_group(
-    low,
-    high,
-    rotations,
-    translations,
-    points,
-    pair_views,
-    point_pairs,
-    pair_normal,
-    half_places,
-    half_strides,
-    pair_half,
-    point_half,
-    multiplied,
-    row_slots,
-    blocks,
-    borders,
-    diagonals,
-    gradients,
-):
+def reduce_group(low, high, scene, point_pairs, pair_normal, eliminated, multiplied, reduced):
     """Fill the rows of the views low to high - 1; see `reduce_views`."""
+    starts, pair_views = point_pairs.first, point_pairs.views
+    half_places, half_strides = point_pairs.places, point_pairs.strides
+    pair_half, point_half = eliminated.pair_half, eliminated.point_half
+    row_slots, blocks, borders = reduced.row_slots, reduced.blocks, reduced.borders
+    diagonals, gradients = reduced.diagonals, reduced.gradients
     n_theta = borders.shape[2] - 1
     n_views = row_slots.shape[1]
-    # One strip of the matrix for each view of the group, small enough for the cache.
+    # One strip of the matrix for each view of the group; all strips fit into the cache.
     strips = np.zeros((high - low, 6, 6 * n_views))
     own = np.zeros((high - low, 6, 6))
     narrow = np.empty((n_theta + 4, 3))
     wide = np.empty((n_theta + 4, 6))
     borders[low:high] = 0.0
     gradients[low:high] = 0.0
-    for point in range(point_pairs.shape[0] - 1):
-        first = point_pairs[point]
-        end = point_pairs[point + 1]
+    for point in range(starts.shape[0] - 1):
+        first = starts[point]
+        end = starts[point + 1]
         row = half_strides[point]
         half = point_half[point]
         for pair in range(first + np.searchsorted(pair_views[first:end], low), end):
             view = pair_views[pair]
             if view >= high:
                 break
-            x, y, z = camera_point(rotations, translations, points, view, point)
+            x, y, z = camera_point(scene, view, point)
             normal = pair_normal[pair]
             border = borders[view]
             block = own[view - low]
-            # rows: by X (3), by the intrinsics, gradient; all times [-[X]_x | I]
+            # Rows by X (3), by the intrinsics, and the gradient, all times [-[X]_x | I].
             for a in range(n_theta + 4):
                 for b in range(3):
                     narrow[a, b] = normal[b, a]
@@ -810,7 +931,7 @@ def reduce_group(
                     )
             if multiplied:
                 continue
-            # Runs of consecutive views are one long loop.
+            # Couplings of consecutive views lie side by side, so one loop does them all.
             strip = strips[view - low]
             other = pair
             while other < end:
@@ -845,86 +966,43 @@ def reduce_group(
                 blocks[slot, a, b] += own[view - low, a, b]
 
 
-@in_parts(lambda row_slots: -(-len(row_slots) // VIEWS_PER_GROUP), **_PARTS)
-def reduce_views(
-    begin,
-    end,
-    rotations,
-    translations,
-    points,
-    pair_views,
-    point_pairs,
-    pair_normal,
-    half_places,
-    half_strides,
-    pair_half,
-    point_half,
-    multiplied,
-    row_slots,
-    blocks,
-    borders,
-    diagonals,
-    gradients,
-):
-    """Build the reduced system of the poses; each group of views owns its rows of blocks.
+@in_parts(lambda reduced: -(-len(reduced.row_slots) // VIEWS_PER_GROUP), **_PARTS)
+def reduce_views(begin, end, scene, point_pairs, pair_normal, eliminated, multiplied, reduced):
+    """Build the reduced system of the poses, a `Reduced`; each group of views fills its own rows.
 
-    `blocks` (n_blocks, 6, 6) in the slots `row_slots` (n_views, n_views; -1: empty) of the upper
-    triangle; `borders` (n_views, 6, n_theta + 1) the coupling to the intrinsics and the gradient,
-    both with the points eliminated; `diagonals` (n_views, 6) and `gradients` (n_views, 6) without.
-    With `multiplied`, what the points take from `blocks` is left to a matrix product elsewhere.
+    If `multiplied`, the part of the points in `blocks` is left out: the caller subtracts it as one
+    matrix product.
     """
-    n_views = row_slots.shape[0]
+    n_views = reduced.row_slots.shape[0]
     n_groups = (n_views + VIEWS_PER_GROUP - 1) // VIEWS_PER_GROUP
     for task in range(begin, end):
-        # first and last groups in turn: the first have long rows, the last short ones
+        # Take first and last groups in turn: the first have long rows, the last short ones.
         half = np.int64(task) // 2
         group = half if task % 2 == 0 else n_groups - 1 - half
         low = group * VIEWS_PER_GROUP
         reduce_group(
             low,
             min(low + VIEWS_PER_GROUP, n_views),
-            rotations,
-            translations,
-            points,
-            pair_views,
+            scene,
             point_pairs,
             pair_normal,
-            half_places,
-            half_strides,
-            pair_half,
-            point_half,
+            eliminated,
             multiplied,
-            row_slots,
-            blocks,
-            borders,
-            diagonals,
-            gradients,
+            reduced,
         )
 
 
-@in_parts(lambda point_pairs: len(point_pairs) - 1, least=16, **_PARTS)
-def back_substitute(
-    begin,
-    end,
-    point_pairs,
-    pair_views,
-    kept,
-    factors,
-    half_places,
-    half_strides,
-    pair_half,
-    point_half,
-    pose_steps,
-    theta_step,
-    out,
-):
+@in_parts(lambda point_pairs: len(point_pairs.first) - 1, least=16, **_PARTS)
+def back_substitute(begin, end, point_pairs, eliminated, pose_steps, theta_step, out):
     """Fill `out` (n_points, 3) with the step of each eliminated point, zero for kept ones."""
+    half_places, half_strides = point_pairs.places, point_pairs.strides
+    pair_half = eliminated.pair_half
     n_theta = theta_step.shape[0]
     for point in range(begin, end):
-        if kept[point]:
+        if point_pairs.kept[point]:
             out[point, :] = 0.0
             continue
-        half = point_half[point]
+        half = eliminated.point_half[point]
         v0 = -half[0, n_theta]
         v1 = -half[1, n_theta]
         v2 = -half[2, n_theta]
@@ -933,14 +1011,14 @@ def back_substitute(
             v1 -= half[1, b] * theta_step[b]
             v2 -= half[2, b] * theta_step[b]
         row = half_strides[point]
-        for pair in range(point_pairs[point], point_pairs[point + 1]):
+        for pair in range(point_pairs.first[point], point_pairs.first[point + 1]):
             place = half_places[pair]
-            step = pose_steps[pair_views[pair]]
+            step = pose_steps[point_pairs.views[pair]]
             for b in range(6):
                 v0 -= pair_half[place + b] * step[b]
                 v1 -= pair_half[place + row + b] * step[b]
                 v2 -= pair_half[place + 2 * row + b] * step[b]
-        lower = factors[point]
+        lower = eliminated.factors[point]
         s2 = v2 / lower[2, 2]
         s1 = (v1 - lower[2, 1] * s2) / lower[1, 1]
         out[point, 0] = (v0 - lower[1, 0] * s1 - lower[2, 0] * s2) / lower[0, 0]
@@ -950,11 +1028,11 @@ def back_substitute(
 
 @in_parts(lambda pair_obs: len(pair_obs) - 1, least=16, **_PARTS)
 def fit_virtual_points(begin, end, pair_obs, obs_center, obs_xy, centers, out, information, misfit):
-    """Fit x - C = a - b C to the micro images of each pair, robustly.
+    """Fit a virtual point to the micro images of each pair, robustly: x - C = a - b C.
 
-    `out` (n_pairs, 3) gets a_x, a_y and b, that is (X_u / u, 1 / u); `information` (n_pairs, 3, 3)
-    its normal matrix for unit noise; `misfit` (n_pairs,) the median residual length. NaN for a pair
-    with fewer than two different centers.
+    `out` (n_pairs, 3) gets a and b, the columns `FIT_X`, `FIT_Y` and `FIT_RHO`; `information`
+    (n_pairs, 3, 3) gets their normal matrix for unit noise, `misfit` (n_pairs,) the median length
+    of the residuals. NaN for a pair with fewer than two different centers.
     """
     for pair in range(begin, end):
         first = pair_obs[pair]
@@ -974,14 +1052,14 @@ def fit_virtual_points(begin, end, pair_obs, obs_center, obs_xy, centers, out, i
             cy[i] = centers[c, 1]
             ox[i] = obs_xy[first + i, 0] - cx[i]
             oy[i] = obs_xy[first + i, 1] - cy[i]
-        # Candidates from two micro images each, judged by the median over all.
+        # Every candidate is computed from two micro images and judged by the median residual.
         weight = np.ones(n)
         length = np.empty(n)
         best = math.inf
         best_ax = 0.0
         best_ay = 0.0
         best_b = 0.0
-        stride = max(1, n * (n - 1) // 2 // 60)
+        stride = max(1, n * (n - 1) // 2 // _MOST_CANDIDATES)
         count = 0
         for i in range(n):
             for j in range(i + 1, n):
@@ -991,7 +1069,7 @@ def fit_virtual_points(begin, end, pair_obs, obs_center, obs_xy, centers, out, i
                 dx = cx[j] - cx[i]
                 dy = cy[j] - cy[i]
                 d2 = dx * dx + dy * dy
-                if d2 < 1e-6:
+                if d2 < _LEAST_SPREAD_PX2:
                     continue
                 b = -((ox[j] - ox[i]) * dx + (oy[j] - oy[i]) * dy) / d2
                 ax = 0.5 * (ox[i] + ox[j] + b * (cx[i] + cx[j]))
@@ -1012,7 +1090,7 @@ def fit_virtual_points(begin, end, pair_obs, obs_center, obs_xy, centers, out, i
         ay = best_ay
         b = best_b
         scale = best
-        for _ in range(5):
+        for _ in range(_REWEIGHTINGS):
             limit = 2.0 * scale + 1e-9
             sw = 0.0
             swx = 0.0
@@ -1037,7 +1115,7 @@ def fit_virtual_points(begin, end, pair_obs, obs_center, obs_xy, centers, out, i
                 slope += weight[m] * (dx * ox[m] + dy * oy[m])
                 mean_ox += weight[m] * ox[m]
                 mean_oy += weight[m] * oy[m]
-            if not spread > 1e-6:
+            if not spread > _LEAST_SPREAD_PX2:
                 break
             b = -slope / spread
             ax = mean_ox / sw + b * mean_x
@@ -1047,9 +1125,9 @@ def fit_virtual_points(begin, end, pair_obs, obs_center, obs_xy, centers, out, i
                 ey = oy[m] - ay + b * cy[m]
                 length[m] = math.sqrt(ex * ex + ey * ey)
             scale = take_median(length)
-        out[pair, 0] = ax
-        out[pair, 1] = ay
-        out[pair, 2] = b
+        out[pair, FIT_X] = ax
+        out[pair, FIT_Y] = ay
+        out[pair, FIT_RHO] = b
         misfit[pair] = scale
         info = information[pair]
         for m in range(n):

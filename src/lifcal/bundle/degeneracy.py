@@ -195,11 +195,12 @@ def _fit_each_view(
         )
         by_pose = rows[mine, :, :3] @ pose_jacobians(x_cam)
         design = np.concatenate([rows[mine, :, 3:8], by_pose], axis=2)
-        w, off = layout.whitening[mine] / noise, residuals[mine]
+        xx, xy, yy = (layout.whitening[mine] / noise).T
+        off = residuals[mine]
         a = np.concatenate(
-            [w[:, :1] * design[:, 0] + w[:, 1:2] * design[:, 1], w[:, 2:] * design[:, 1]]
+            [xx[:, None] * design[:, 0] + xy[:, None] * design[:, 1], yy[:, None] * design[:, 1]]
         )
-        r = np.concatenate([w[:, 0] * off[:, 0] + w[:, 1] * off[:, 1], w[:, 2] * off[:, 1]])
+        r = np.concatenate([xx * off[:, 0] + xy * off[:, 1], yy * off[:, 1]])
         basis, _ = np.linalg.qr(a / np.maximum(np.linalg.norm(a, axis=0), 1e-300))
         gains[view] = float(np.sum((basis.T @ r) ** 2))
         squares[view] = float(r @ r)

@@ -93,18 +93,25 @@ class FocusTerm:
         self, offset_px: float, lens_type: int, virtual_depth: float, strength: float = 1.0
     ) -> float:
         """Return h for one micro image; only 'devignetted' depends on the strength."""
-        shape, main, micro = self.packed()
+        focus = self.packed()
         inverse = 1.0 / self.focal_planes[lens_type]
-        h, _, _, _, _ = _kernels.focus_magnification(
-            shape, strength, inverse, main, micro[lens_type], offset_px, virtual_depth
+        found = _kernels.focus_magnification(
+            focus.shape,
+            strength,
+            inverse,
+            focus.main,
+            focus.micro[lens_type],
+            offset_px,
+            virtual_depth,
         )
-        return float(h)
+        return float(found.h)
 
-    def packed(self) -> tuple[int, float, FloatArray]:
-        """What the kernels take: shape, main disc, micro discs."""
+    def packed(self) -> _kernels.FocusModel:
+        """Return the term as the kernels take it."""
+        shape = _SHAPE_IDS[self.shape]
         if self.discs is None:
-            return _SHAPE_IDS[self.shape], 1.0, np.ones(len(self.focal_planes))
-        return _SHAPE_IDS[self.shape], self.discs.main_px, np.array(self.discs.micro_px)
+            return _kernels.FocusModel(shape, 1.0, np.ones(len(self.focal_planes)))
+        return _kernels.FocusModel(shape, self.discs.main_px, np.array(self.discs.micro_px))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the term for JSON."""
@@ -127,5 +134,5 @@ def focal_planes_from_paper(
     return np.asarray(v / ((1.0 - k) * v + k))
 
 
-NO_FOCUS: tuple[int, float, FloatArray] = (_kernels.FOCUS_OFF, 1.0, np.ones(3))
-"""What the kernels take where the term is off."""
+NO_FOCUS = _kernels.FocusModel(_kernels.FOCUS_OFF, 1.0, np.ones(3))
+"""The term as the kernels take it where it is off."""

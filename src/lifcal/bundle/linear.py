@@ -19,6 +19,7 @@ from lifcal.bundle import _kernels
 from lifcal.bundle.focus import NO_FOCUS
 from lifcal.bundle.problem import LENGTHS, Problem
 from lifcal.bundle.scale import compute_spans
+from lifcal.camera._kernels import Centers, undistort_centers_with_jacobian
 from lifcal.reconstruction import Reconstruction
 
 N_CHUNKS = 64
@@ -57,9 +58,11 @@ class Loss:
     noise: float = 1.0
     bends: bool = False
 
-    def packed(self) -> tuple[int, float, float, bool]:
-        """What the kernels take."""
-        return LOSSES[self.name], float(self.scale), 1.0 / self.noise, self.bends
+    def packed(self) -> _kernels.LossModel:
+        """Return the loss as the kernels take it."""
+        return _kernels.LossModel(
+            LOSSES[self.name], float(self.scale), 1.0 / self.noise, self.bends
+        )
 
     def weights(self, squares: FloatArray) -> FloatArray:
         """Return the weight of residuals by their squared whitened lengths, (n,)."""
@@ -80,12 +83,16 @@ class Layout:
         self.n_points = len(observations.point_ids)
         self.n_theta = len(problem.names)
         self.centers, center_index = observations.centers
-        self.pairs = observations.pairs
-        self.obs = (center_index, observations.points_raw_px, observations.lens_types)
-        self.whitening = whiten(observations.covariances_px2)
-        self.active = problem.active_mask
-        focus = NO_FOCUS if problem.focus is None else problem.focus.packed()
-        self.terms = (*focus, len(problem.start.tilt))
+        self.pairs = _kernels.Pairs(*observations.pairs)
+        self.observed = _kernels.Observed(
+            centers=center_index,
+            xy=observations.points_raw_px,
+            types=observations.lens_types,
+            whitening=whiten(observations.covariances_px2),
+            active=problem.active_mask,
+        )
+        self.focus = NO_FOCUS if problem.focus is None else problem.focus.packed()
+        self.n_tilt = len(problem.start.tilt)
 
         pair_points, _, pair_obs = self.pairs
         counts = np.bincount(pair_points, minlength=self.n_points)
@@ -104,6 +111,13 @@ class Layout:
         self.kept_points = np.unique(problem.distance_points)
         self.kept = np.zeros(self.n_points, np.bool_)
         self.kept[self.kept_points] = True
+        self.structure = _kernels.PointPairs(
+            first=self.point_pairs,
+            views=self.pairs.views,
+            kept=self.kept,
+            places=self.half_places,
+            strides=self.half_strides,
+        )
         self.n_poses = 6 * self.n_views
         self.n_kept = 3 * len(self.kept_points)
         self.size = self.n_poses + self.n_kept + self.n_theta
@@ -115,6 +129,16 @@ class Layout:
         if problem.holds_first_pose:
             self.determined[:6] = False
         self._buffers: dict[str, FloatArray] = {}
+
+    @property
+    def whitening(self) -> FloatArray:
+        """Upper triangular matrices that whiten residuals, (n_obs, 3); see `whiten`."""
+        return self.observed.whitening
+
+    @property
+    def active(self) -> BoolArray:
+        """Mask of the observations that count, (n_obs,)."""
+        return self.observed.active
 
     def with_centers(self, centers: FloatArray) -> Layout:
         """Return the same layout with micro lenses elsewhere."""
@@ -168,14 +192,9 @@ class Layout:
         """Of the reduced system: the intrinsics."""
         return slice(self.n_poses + self.n_kept, self.size)
 
-    def undistort_centers(self, state: Reconstruction) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def undistort_centers(self, state: Reconstruction) -> Centers:
         """Return the undistorted centers and their derivatives by c and by the distortion."""
-        from lifcal.camera._kernels import undistort_centers_with_jacobian
-
-        n_k = len(state.distortion.parameters)
-        out = np.empty_like(self.centers)
-        by_c = np.empty((len(out), 2, 2))
-        by_k = np.empty((len(out), 2, n_k))
+        centers = Centers.empty(len(self.centers), len(state.distortion.parameters))
         undistort_centers_with_jacobian(
             state.distortion.model_id,
             state.distortion.parameters,
@@ -183,89 +202,62 @@ class Layout:
             state.array.principal_x_px,
             state.array.principal_y_px,
             self.centers,
-            out,
-            by_c,
-            by_k,
+            centers,
         )
-        return out, by_c, by_k
+        return centers
 
-    def _head(self, state: Reconstruction) -> tuple[Any, ...]:
-        return (
-            state.as_vector(),
-            state.distortion.model_id,
-            state.distortion.parameters,
-            state.rotations,
-            state.translations_mm,
-            state.points_world_mm,
-            self.pairs,
-            self.obs,
+    def _pack(
+        self, state: Reconstruction
+    ) -> tuple[_kernels.Camera, _kernels.Scene, _kernels.Pairs, _kernels.Observed, Centers]:
+        """Return the arguments that all loops over observations begin with."""
+        camera = _kernels.Camera(
+            theta=state.as_vector(),
+            model=state.distortion.model_id,
+            k=state.distortion.parameters,
+            focus=self.focus,
+            n_tilt=self.n_tilt,
         )
+        return camera, pack_scene(state), self.pairs, self.observed, self.undistort_centers(state)
 
     def compute_residuals(self, state: Reconstruction) -> FloatArray:
         """Return seen minus measured, (n_obs, 2), px, of all observations, active or not."""
-        centers, _, _ = self.undistort_centers(state)
-        out = np.empty((len(self.obs[1]), 2))
-        _kernels.compute_residuals(*self._head(state), centers, self.terms, out)
+        out = np.empty((len(self.observed.xy), 2))
+        _kernels.compute_residuals(*self._pack(state), out)
         return out
 
     def whitened_lengths(self, residuals_px: FloatArray) -> FloatArray:
         """Return the length of each residual in its standard deviations, (n_obs,)."""
         w = self.whitening
         return np.hypot(
-            w[:, 0] * residuals_px[:, 0] + w[:, 1] * residuals_px[:, 1],
-            w[:, 2] * residuals_px[:, 1],
+            w[:, _kernels.WHITE_XX] * residuals_px[:, 0]
+            + w[:, _kernels.WHITE_XY] * residuals_px[:, 1],
+            w[:, _kernels.WHITE_YY] * residuals_px[:, 1],
         )
 
     def compute_rows(self, state: Reconstruction) -> FloatArray:
         """Return each observation's derivative by X_C and the intrinsics, (n_obs, 2, 3 + n)."""
-        centers, by_c, by_k = self.undistort_centers(state)
-        rows = np.empty((len(self.obs[1]), 2, 3 + self.n_theta))
-        _kernels.compute_rows(*self._head(state), centers, by_c, by_k, self.terms, rows)
+        rows = np.empty((len(self.observed.xy), 2, _kernels.POINT + self.n_theta))
+        _kernels.compute_rows(*self._pack(state), rows)
         return rows
 
     def compute_cost(self, state: Reconstruction, loss: Loss) -> float:
         """Return the cost along the value path; NaN where a point has no projection."""
-        centers, _, _ = self.undistort_centers(state)
         costs = np.empty(N_CHUNKS)
-        _kernels.compute_cost(
-            *self._head(state),
-            self.whitening,
-            self.active,
-            centers,
-            self.terms,
-            loss.packed(),
-            self.chunk_pairs,
-            costs,
-        )
+        _kernels.compute_cost(*self._pack(state), loss.packed(), self.chunk_pairs, costs)
         _, residuals = extra_rows(self, state)
         return 0.5 * float(costs.sum() + residuals @ residuals)
 
     def linearize(self, state: Reconstruction, loss: Loss) -> Linearization:
         """Return cost, gradient and normal matrices, which hold until the next call."""
-        centers, by_c, by_k = self.undistort_centers(state)
-        pair_normal = self.buffer("pair_normal", len(self.pairs[0]), 3, 4 + self.n_theta)
+        pair_normal = self.buffer("pair_normal", len(self.pairs.points), 3, 4 + self.n_theta)
         chunk_normal = np.empty((N_CHUNKS, self.n_theta, self.n_theta + 1))
         costs = np.empty(N_CHUNKS)
-        _kernels.linearize(
-            *self._head(state),
-            self.whitening,
-            self.active,
-            centers,
-            by_c,
-            by_k,
-            self.terms,
-            loss.packed(),
-            self.chunk_pairs,
-            pair_normal,
-            chunk_normal,
-            costs,
-        )
+        normals = _kernels.Normals(pair_normal, chunk_normal, costs)
+        _kernels.linearize(*self._pack(state), loss.packed(), self.chunk_pairs, normals)
         jacobian, residuals = extra_rows(self, state)
         total = chunk_normal.sum(axis=0)  # in order: the first axis is added one by one
         point_normal = self.buffer("point_normal", self.n_points, 3, 4 + self.n_theta)
-        _kernels.sum_points(
-            state.rotations, self.pairs[1], self.point_pairs, pair_normal, point_normal
-        )
+        _kernels.sum_points(pack_scene(state), self.structure, pair_normal, point_normal)
         return Linearization(
             layout=self,
             state=state,
@@ -312,60 +304,43 @@ class Linearization:
         The result holds until the next call.
         """
         layout, state = self.layout, self.state
-        pair_views, n_theta = layout.pairs[1], layout.n_theta
-        factors = layout.buffer("factors", layout.n_points, 3, 3)
-        pair_half = layout.buffer("pair_half", layout.half_size)
-        point_half = layout.buffer("point_half", layout.n_points, 3, n_theta + 1)
+        scene, n_theta = pack_scene(state), layout.n_theta
+        eliminated = _kernels.Eliminated(
+            factors=layout.buffer("factors", layout.n_points, 3, 3),
+            pair_half=layout.buffer("pair_half", layout.half_size),
+            point_half=layout.buffer("point_half", layout.n_points, 3, n_theta + 1),
+        )
         chunk_out = np.empty((N_CHUNKS, n_theta, n_theta + 1))
         failed = np.zeros(N_CHUNKS, np.int64)
         _kernels.eliminate_points(
-            state.rotations,
-            state.translations_mm,
-            state.points_world_mm,
-            pair_views,
-            layout.point_pairs,
-            layout.kept,
+            scene,
+            layout.structure,
             self.pair_normal,
             self.point_normal,
             damping,
             layout.chunk_points,
-            layout.half_places,
-            layout.half_strides,
-            factors,
-            pair_half,
-            point_half,
+            eliminated,
             chunk_out,
             failed,
         )
-        blocks = layout.buffer("blocks", len(layout.block_rows), 6, 6)
-        borders = np.empty((layout.n_views, 6, n_theta + 1))
-        diagonals = np.empty((layout.n_views, 6))
-        gradients = np.empty((layout.n_views, 6))
-        _kernels.reduce_views(
-            state.rotations,
-            state.translations_mm,
-            state.points_world_mm,
-            pair_views,
-            layout.point_pairs,
-            self.pair_normal,
-            layout.half_places,
-            layout.half_strides,
-            pair_half,
-            point_half,
-            layout.multiplies,
-            layout.row_slots,
-            blocks,
-            borders,
-            diagonals,
-            gradients,
+        reduced = _kernels.Reduced(
+            row_slots=layout.row_slots,
+            blocks=layout.buffer("blocks", len(layout.block_rows), 6, 6),
+            borders=np.empty((layout.n_views, 6, n_theta + 1)),
+            diagonals=np.empty((layout.n_views, 6)),
+            gradients=np.empty((layout.n_views, 6)),
         )
+        _kernels.reduce_views(
+            scene, layout.structure, self.pair_normal, eliminated, layout.multiplies, reduced
+        )
+        blocks, borders = reduced.blocks, reduced.borders
         if layout.multiplies:
-            wide = pair_half.reshape(3 * layout.n_points, layout.n_poses)
-            products = (wide.T @ wide).reshape(layout.n_views, 6, layout.n_views, 6)
-            blocks -= products[layout.block_rows, :, layout.block_columns, :]
-        eliminated = chunk_out.sum(axis=0)
-        theta_block = self.theta_normal - _mirror(eliminated[:, :-1])
-        theta_rhs = self.theta_gradient - eliminated[:, -1]
+            wide = eliminated.pair_half.reshape(3 * layout.n_points, layout.n_poses)
+            coupled = (wide.T @ wide).reshape(layout.n_views, 6, layout.n_views, 6)
+            blocks -= coupled[layout.block_rows, :, layout.block_columns, :]
+        products = chunk_out.sum(axis=0)
+        theta_block = self.theta_normal - _mirror(products[:, :-1])
+        theta_rhs = self.theta_gradient - products[:, -1]
 
         # From here on in the coordinates of the steps, with the rows of the scale and the priors.
         change = layout.problem.step_jacobian(state)
@@ -378,11 +353,15 @@ class Linearization:
 
         kept = _kept_blocks(self)
         gradient = np.concatenate(
-            [gradients.ravel(), kept.gradient, change.T @ self.theta_gradient]
+            [reduced.gradients.ravel(), kept.gradient, change.T @ self.theta_gradient]
         )
         gradient += extra_gradient
         diagonal = np.concatenate(
-            [diagonals.ravel(), kept.diagonal, np.diag(change.T @ self.theta_normal @ change)]
+            [
+                reduced.diagonals.ravel(),
+                kept.diagonal,
+                np.diag(change.T @ self.theta_normal @ change),
+            ]
         )
         diagonal += extra_normal.diagonal()
         reduced_gradient = np.concatenate(
@@ -394,9 +373,7 @@ class Linearization:
             linearization=self,
             damping=damping,
             failed=int(failed.sum()),
-            factors=factors,
-            pair_half=pair_half,
-            point_half=point_half,
+            eliminated=eliminated,
             blocks=blocks,
             kept=kept,
             border=border @ change,
@@ -407,6 +384,11 @@ class Linearization:
             diagonal=diagonal,
             change=change,
         )
+
+
+def pack_scene(state: Reconstruction) -> _kernels.Scene:
+    """Return poses and points as the kernels take them."""
+    return _kernels.Scene(state.rotations, state.translations_mm, state.points_world_mm)
 
 
 def pose_jacobians(points_cam_mm: FloatArray) -> FloatArray:
@@ -486,9 +468,7 @@ class ReducedSystem:
     damping: float
     failed: int
     """Number of points whose own block is singular."""
-    factors: FloatArray
-    pair_half: FloatArray
-    point_half: FloatArray
+    eliminated: _kernels.Eliminated
     blocks: FloatArray
     kept: _Kept
     border: FloatArray
@@ -505,8 +485,23 @@ class ReducedSystem:
 
     @property
     def layout(self) -> Layout:
-        """Of the problem."""
+        """Layout of the problem."""
         return self.linearization.layout
+
+    @property
+    def factors(self) -> FloatArray:
+        """Factors of the points' normal matrices, (n_points, 3, 3); see `_kernels.Eliminated`."""
+        return self.eliminated.factors
+
+    @property
+    def pair_half(self) -> FloatArray:
+        """Couplings of poses and points divided by the factors; see `_kernels.Eliminated`."""
+        return self.eliminated.pair_half
+
+    @property
+    def point_half(self) -> FloatArray:
+        """Couplings of intrinsics and points divided by the factors, (n_points, 3, n_theta + 1)."""
+        return self.eliminated.point_half
 
     def dense(self) -> FloatArray:
         """Return the whole symmetric matrix, with the damping."""
@@ -602,14 +597,8 @@ class ReducedSystem:
         poses = reduced[: layout.n_poses].reshape(-1, 6)
         points = np.empty((layout.n_points, 3))
         _kernels.back_substitute(
-            layout.point_pairs,
-            layout.pairs[1],
-            layout.kept,
-            self.factors,
-            layout.half_places,
-            layout.half_strides,
-            self.pair_half,
-            self.point_half,
+            layout.structure,
+            self.eliminated,
             poses,
             self.change @ reduced[part],
             points,
@@ -781,7 +770,7 @@ class ScaledCholesky:
 def count_parameters(layout: Layout, active: BoolArray) -> int:
     """Return the number of unknowns that the active observations determine."""
     pair_points, _, _ = layout.pairs
-    used = np.add.reduceat(active, layout.pairs[2][:-1]) > 0
+    used = np.add.reduceat(active, layout.pairs.first_obs[:-1]) > 0
     points = np.zeros(layout.n_points, np.bool_)
     points[pair_points[used]] = True
     return int(layout.determined.sum()) + 3 * int((points & ~layout.kept).sum())

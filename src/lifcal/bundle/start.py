@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from lifcal.arrays import BoolArray, FloatArray, IntArray, check_array, read_only
 from lifcal.bundle import _kernels
+from lifcal.bundle._kernels import FIT_RHO
 from lifcal.camera import Distortion, NoDistortion, PinholeArray
 from lifcal.errors import EstimationError, InputError
 from lifcal.geometry import RigidTransform
@@ -103,6 +104,7 @@ def fit_virtual_points(
     information = np.empty((n, 3, 3))
     misfit = np.empty(n)
     _kernels.fit_virtual_points(offsets, index, measured, table, scaled, information, misfit)
+    rho = scaled[:, FIT_RHO]
     # Pairs of few images fit too well: judge by those of many, as far as there are any.
     counts = np.diff(offsets)
     known = np.isfinite(misfit) & (counts >= min(6, int(np.median(counts))))
@@ -114,9 +116,9 @@ def fit_virtual_points(
     spread = information[:, 2, 2] - (information[:, 0, 2] ** 2 + information[:, 1, 2] ** 2) / weight
     with np.errstate(divide="ignore", invalid="ignore"):
         sigma = 1.0 / np.sqrt(np.maximum(spread, 1e-300))
-        virtual = np.column_stack([scaled[:, :2] / scaled[:, 2:], 1.0 / scaled[:, 2]])
+        virtual = np.column_stack([scaled[:, :FIT_RHO] / rho[:, None], 1.0 / rho])
     # Where 1 / u is within a few sigma of zero the virtual image is anywhere.
-    virtual[~(np.abs(scaled[:, 2]) > 3.0 * sigma)] = np.nan
+    virtual[~(np.abs(rho) > 3.0 * sigma)] = np.nan
     return VirtualPoints(points, views, virtual, sigma, scaled, information, noise)
 
 
@@ -489,7 +491,7 @@ def _join(
     weights = np.zeros(n_points)
     # 1 / sigma_z^2 for the same noise, up to a factor common to all
     with np.errstate(divide="ignore", invalid="ignore"):
-        trust = (fitted.scaled[:, 2] ** 2 / (fitted.sigma_inverse * cam[:, 2] ** 2)) ** 2
+        trust = (fitted.scaled[:, FIT_RHO] ** 2 / (fitted.sigma_inverse * cam[:, 2] ** 2)) ** 2
     trust[~np.isfinite(trust)] = 0.0
 
     def place(view: int) -> None:
@@ -537,7 +539,7 @@ def _place_points(
 ) -> tuple[FloatArray, BoolArray]:
     """Return each point where most of its views put it, and which points have a place."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        sigma = fitted.sigma_inverse * cam[:, 2] ** 2 / fitted.scaled[:, 2] ** 2
+        sigma = fitted.sigma_inverse * cam[:, 2] ** 2 / fitted.scaled[:, FIT_RHO] ** 2
     use = registered[fitted.view_indices] & np.isfinite(cam).all(axis=1) & (sigma > 0.0)
     ids, views, depth = fitted.point_indices[use], fitted.view_indices[use], cam[use, 2]
     world = np.einsum("pji,pj->pi", rotations[views], cam[use] - shifts[views])

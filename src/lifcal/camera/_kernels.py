@@ -1,25 +1,61 @@
-"""Compiled loops of the camera room: plain arrays in, plain arrays out, NaN for "no answer".
+"""Compiled loops of the camera room: arrays and NamedTuples in, arrays out, NaN for "no answer".
 
-Distortion acts on coordinates relative to the principal point; `model` says which formula:
-0 none, 1 Brown (k0, k1, k2, p0, p1), 2 division (lambda). Intrinsics are the five numbers of the
-pinhole array and the tilt: F, c_x, c_y, alpha, beta, t_x, t_y.
+Distortion acts on coordinates relative to the principal point. `model` selects the formula, `k` are
+its coefficients: `BROWN` has (k0, k1, k2, p0, p1), `DIVISION` has (lambda), `NO_DISTORTION` has
+none.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from lifcal.arrays import FloatArray, IntArray
 from lifcal.threads import in_parts
 
 NO_DISTORTION = 0
 BROWN = 1
 DIVISION = 2
 
+F, C_X, C_Y, ALPHA, BETA = 0, 1, 2, 3, 4
+T_X, T_Y = 5, 6
+"""Entries of the intrinsics: the five parameters of the pinhole array, and the tilt."""
+
+BY_POINT, BY_F, BY_C, BY_ALPHA, BY_BETA, BY_DISTORTION = 0, 3, 4, 6, 7, 8
+"""First columns of the derivatives of a projection: by the point (3), F, c (2), alpha, beta and the
+distortion. The two columns of the tilt follow those of the distortion."""
+
 _INVERSE_TOLERANCE_PX = 1e-11
+"""Error at which the inverse of a distortion has converged; the rounding of raw coordinates of a
+large sensor is of this order."""
 _INVERSE_STEPS = 50
+"""Largest number of Newton steps; a handful is enough except close to the fold."""
+_BISECTIONS = 12
+"""Halvings of the interval of radii before Newton's method takes over."""
+
+
+class Centers(NamedTuple):
+    """Undistorted micro-image centers.
+
+    Parameters
+    ----------
+    places : (n_centers, 2) float64
+        NaN beyond the distortion's fold.
+    by_c, by_k : (n_centers, 2, 2) and (n_centers, 2, n_k) float64
+        Derivatives by the principal point and by the distortion coefficients.
+    """
+
+    places: FloatArray
+    by_c: FloatArray
+    by_k: FloatArray
+
+    @classmethod
+    def empty(cls, n: int, n_k: int) -> Centers:
+        """Return arrays for n centers and n_k coefficients, with arbitrary content."""
+        return cls(np.empty((n, 2)), np.empty((n, 2, 2)), np.empty((n, 2, n_k)))
 
 
 @njit(cache=True)
@@ -85,14 +121,15 @@ def distort_by_parameters(model, k, x, y, out):
 def undistort_point(model, k, fold, xd, yd):
     """Return the undistorted point, or NaN where the distortion has no inverse.
 
-    `fold` is the undistorted radius at which the radial part of Brown's polynomial turns back.
+    `fold` is the undistorted radius at which the radial part of Brown's polynomial stops growing.
     """
     if model == BROWN:
         rd = math.sqrt(xd * xd + yd * yd)
-        # The radial part alone is monotone up to the fold: bisect, then polish in two dimensions.
+        # The radial part alone is monotone up to the fold. Bisect it for a start value, then use
+        # Newton's method in two dimensions.
         low = 0.0
         high = fold if fold < 4.0 * rd + 1.0 else 4.0 * rd + 1.0
-        for _ in range(12):
+        for _ in range(_BISECTIONS):
             middle = 0.5 * (low + high)
             m2 = middle * middle
             if middle * (1.0 + m2 * (k[0] + m2 * (k[1] + m2 * k[2]))) < rd:
@@ -127,6 +164,7 @@ def undistort_point(model, k, fold, xd, yd):
 
 @in_parts(lambda points: len(points), least=256)
 def distort_points(begin, end, model, k, cx, cy, points, out):
+    """Fill `out` (n, 2) with distorted points; (cx, cy) is the principal point."""
     for i in range(begin, end):
         x, y, _, _, _, _ = distort_point(model, k, points[i, 0] - cx, points[i, 1] - cy)
         out[i, 0] = x + cx
@@ -135,6 +173,7 @@ def distort_points(begin, end, model, k, cx, cy, points, out):
 
 @in_parts(lambda points: len(points), least=256)
 def undistort_points(begin, end, model, k, fold, cx, cy, points, out):
+    """Fill `out` (n, 2) with undistorted points; NaN where there is none."""
     for i in range(begin, end):
         x, y = undistort_point(model, k, fold, points[i, 0] - cx, points[i, 1] - cy)
         out[i, 0] = x + cx
@@ -143,6 +182,7 @@ def undistort_points(begin, end, model, k, fold, cx, cy, points, out):
 
 @in_parts(lambda points: len(points), least=256)
 def distort_jacobians(begin, end, model, k, cx, cy, points, by_point, by_parameters):
+    """Fill the derivatives of distorted points by the points (n, 2, 2) and by k (n, 2, n_k)."""
     for i in range(begin, end):
         x = points[i, 0] - cx
         y = points[i, 1] - cy
@@ -158,14 +198,15 @@ def distort_jacobians(begin, end, model, k, cx, cy, points, by_point, by_paramet
 def project_point(intrinsics, model, k, x, y, z, center_x, center_y):
     """Return the recorded point and what its derivatives need.
 
-    The center is undistorted. Returns x_Rd, y_Rd, then x_R, y_R relative to c, the numerator
-    N_x, N_y, the denominator w of this lens and the distortion's 2 x 2 derivative.
+    The center is the undistorted one. The values are x_Rd, y_Rd; x_R, y_R relative to c; the
+    numerator N_x, N_y and the denominator w of this lens; the distortion's 2 x 2 derivative. NaN
+    where the point is not in front of the camera.
     """
-    focal = intrinsics[0]
-    cx = intrinsics[1]
-    cy = intrinsics[2]
-    tau = intrinsics[5] * (center_x - cx) + intrinsics[6] * (center_y - cy)
-    w = (intrinsics[3] * z + intrinsics[4] + tau * z) / (1.0 + tau)
+    focal = intrinsics[F]
+    cx = intrinsics[C_X]
+    cy = intrinsics[C_Y]
+    tau = intrinsics[T_X] * (center_x - cx) + intrinsics[T_Y] * (center_y - cy)
+    w = (intrinsics[ALPHA] * z + intrinsics[BETA] + tau * z) / (1.0 + tau)
     if not z > 0.0 or w == 0.0 or not tau > -1.0:
         w = math.nan
     nx = focal * x + (cx - center_x) * z
@@ -178,6 +219,10 @@ def project_point(intrinsics, model, k, x, y, z, center_x, center_y):
 
 @in_parts(lambda points: len(points), least=256)
 def project_pairs(begin, end, intrinsics, model, k, points, lenses, centers, out):
+    """Fill `out` (n, 2) with the projection of each point through the lens beside it.
+
+    `centers` (n_lenses, 2) are the undistorted micro-image centers.
+    """
     for i in range(begin, end):
         lens = lenses[i]
         xd, yd, _, _, _, _, _, _, _, _, _ = project_point(
@@ -196,37 +241,27 @@ def project_pairs(begin, end, intrinsics, model, k, points, lenses, centers, out
 
 @in_parts(lambda points: len(points), least=256)
 def project_pairs_with_jacobian(
-    begin,
-    end,
-    intrinsics,
-    model,
-    k,
-    points,
-    lenses,
-    centers,
-    center_by_c,
-    center_by_k,
-    out,
-    jacobian,
+    begin, end, intrinsics, model, k, points, lenses, centers, out, jacobian
 ):
-    """Fill `jacobian` (n, 2, 10 + n_k).
+    """Fill `out` (n, 2) as `project_pairs` does, and `jacobian` (n, 2, 10 + n_k).
 
-    The columns are by the point x, y, z; by F, c_x, c_y, alpha, beta; by the distortion; by the
-    tilt t_x, t_y.
+    `centers` is a `Centers`. The columns of `jacobian` are `BY_POINT` to `BY_DISTORTION`, and last
+    the tilt t_x, t_y.
     """
     n_k = k.shape[0]
-    focal = intrinsics[0]
-    cx = intrinsics[1]
-    cy = intrinsics[2]
-    t_x = intrinsics[5]
-    t_y = intrinsics[6]
+    by_tilt = BY_DISTORTION + n_k
+    focal = intrinsics[F]
+    cx = intrinsics[C_X]
+    cy = intrinsics[C_Y]
+    t_x = intrinsics[T_X]
+    t_y = intrinsics[T_Y]
     for i in range(begin, end):
         lens = lenses[i]
         x = points[i, 0]
         y = points[i, 1]
         z = points[i, 2]
-        center_x = centers[lens, 0]
-        center_y = centers[lens, 1]
+        center_x = centers.places[lens, 0]
+        center_y = centers.places[lens, 1]
         xd, yd, rx, ry, nx, ny, w, jxx, jxy, jyx, jyy = project_point(
             intrinsics, model, k, x, y, z, center_x, center_y
         )
@@ -238,74 +273,76 @@ def project_pairs_with_jacobian(
         uy = ny * inv
         tau = t_x * (center_x - cx) + t_y * (center_y - cy)
         shrink = 1.0 / (1.0 + tau)
-        alpha = (intrinsics[3] + tau) * shrink
-        # by the point
+        alpha = (intrinsics[ALPHA] + tau) * shrink
+        # By the point.
         scale = focal * inv
-        row[0, 0] = jxx * scale
-        row[1, 0] = jyx * scale
-        row[0, 1] = jxy * scale
-        row[1, 1] = jyy * scale
+        row[0, BY_POINT] = jxx * scale
+        row[1, BY_POINT] = jyx * scale
+        row[0, BY_POINT + 1] = jxy * scale
+        row[1, BY_POINT + 1] = jyy * scale
         dx = (cx - center_x - ux * alpha) * inv
         dy = (cy - center_y - uy * alpha) * inv
-        row[0, 2] = jxx * dx + jxy * dy
-        row[1, 2] = jyx * dx + jyy * dy
-        # by F
-        row[0, 3] = (jxx * x + jxy * y) * inv
-        row[1, 3] = (jyx * x + jyy * y) * inv
-        # by alpha and beta, through the denominator of this lens
+        row[0, BY_POINT + 2] = jxx * dx + jxy * dy
+        row[1, BY_POINT + 2] = jyx * dx + jyy * dy
+        # By F.
+        row[0, BY_F] = (jxx * x + jxy * y) * inv
+        row[1, BY_F] = (jyx * x + jyy * y) * inv
+        # By alpha and beta, through the denominator of this lens.
         bx = -ux * inv
         by = -uy * inv
         gx = (jxx * bx + jxy * by) * shrink
         gy = (jyx * bx + jyy * by) * shrink
-        row[0, 6] = gx * z
-        row[1, 6] = gy * z
-        row[0, 7] = gx
-        row[1, 7] = gy
-        # by tau, again through the denominator
+        row[0, BY_ALPHA] = gx * z
+        row[1, BY_ALPHA] = gy * z
+        row[0, BY_BETA] = gx
+        row[1, BY_BETA] = gy
+        # By the tilt through tau, again through the denominator.
         by_tau_x = gx * (z - w)
         by_tau_y = gy * (z - w)
-        row[0, 8 + n_k] = by_tau_x * (center_x - cx)
-        row[1, 8 + n_k] = by_tau_y * (center_x - cx)
-        row[0, 9 + n_k] = by_tau_x * (center_y - cy)
-        row[1, 9 + n_k] = by_tau_y * (center_y - cy)
-        # by the undistorted center
+        row[0, by_tilt] = by_tau_x * (center_x - cx)
+        row[1, by_tilt] = by_tau_y * (center_x - cx)
+        row[0, by_tilt + 1] = by_tau_x * (center_y - cy)
+        row[1, by_tilt + 1] = by_tau_y * (center_y - cy)
+        # By the undistorted center.
         direct = z * inv
         rest = 1.0 - direct
         cxx = jxx * rest + by_tau_x * t_x
         cxy = jxy * rest + by_tau_x * t_y
         cyx = jyx * rest + by_tau_y * t_x
         cyy = jyy * rest + by_tau_y * t_y
-        # by c: through the pinhole, through the tilt, through the undistorted center, and as the
-        # center of the distortion
+        # By c: through the pinhole, through the tilt, through the undistorted center, and as the
+        # center of the distortion.
         for a in range(2):
-            px = center_by_c[lens, 0, a]
-            py = center_by_c[lens, 1, a]
-            row[0, 4 + a] = cxx * px + cxy * py
-            row[1, 4 + a] = cyx * px + cyy * py
-        row[0, 4] += jxx * direct - by_tau_x * t_x + 1.0 - jxx
-        row[0, 5] += jxy * direct - by_tau_x * t_y - jxy
-        row[1, 4] += jyx * direct - by_tau_y * t_x - jyx
-        row[1, 5] += jyy * direct - by_tau_y * t_y + 1.0 - jyy
-        # by the distortion: at the point itself, and through the undistorted center
+            px = centers.by_c[lens, 0, a]
+            py = centers.by_c[lens, 1, a]
+            row[0, BY_C + a] = cxx * px + cxy * py
+            row[1, BY_C + a] = cyx * px + cyy * py
+        row[0, BY_C] += jxx * direct - by_tau_x * t_x + 1.0 - jxx
+        row[0, BY_C + 1] += jxy * direct - by_tau_x * t_y - jxy
+        row[1, BY_C] += jyx * direct - by_tau_y * t_x - jyx
+        row[1, BY_C + 1] += jyy * direct - by_tau_y * t_y + 1.0 - jyy
+        # By the distortion: at the point itself, and through the undistorted center.
         if n_k > 0:
-            tail = row[:, 8 : 8 + n_k]
+            tail = row[:, BY_DISTORTION:by_tilt]
             distort_by_parameters(model, k, rx, ry, tail)
             for j in range(n_k):
-                sx = center_by_k[lens, 0, j]
-                sy = center_by_k[lens, 1, j]
+                sx = centers.by_k[lens, 0, j]
+                sy = centers.by_k[lens, 1, j]
                 tail[0, j] += cxx * sx + cxy * sy
                 tail[1, j] += cyx * sx + cyy * sy
 
 
-@in_parts(lambda centers: len(centers), least=256)
-def undistort_centers_with_jacobian(begin, end, model, k, fold, cx, cy, centers, out, by_c, by_k):
-    """Undistort micro-image centers; derivatives by c (n, 2, 2) and by k (n, 2, n_k).
+@in_parts(lambda recorded: len(recorded), least=256)
+def undistort_centers_with_jacobian(begin, end, model, k, fold, cx, cy, recorded, centers):
+    """Undistort recorded micro-image centers (n, 2), with derivatives; `centers` is a `Centers`.
 
-    From distort(C; c, k) = C_I, held fixed: dC/dc = I - J^-1, dC/dk = -J^-1 dD/dk.
+    With distort(C; c, k) held fixed at the recorded center, dC/dc = I - J^-1 and
+    dC/dk = -J^-1 dD/dk.
     """
     n_k = k.shape[0]
+    out, by_c, by_k = centers.places, centers.by_c, centers.by_k
     for i in range(begin, end):
-        x, y = undistort_point(model, k, fold, centers[i, 0] - cx, centers[i, 1] - cy)
+        x, y = undistort_point(model, k, fold, recorded[i, 0] - cx, recorded[i, 1] - cy)
         out[i, 0] = x + cx
         out[i, 1] = y + cy
         _, _, jxx, jxy, jyx, jyy = distort_point(model, k, x, y)
@@ -327,15 +364,42 @@ def undistort_centers_with_jacobian(begin, end, model, k, fold, cx, cy, centers,
                 by_k[i, 1, j] = -(iyx * px + iyy * py)
 
 
-# Look-ups: centers sorted into square cells; cell (i, j) holds items[start[c]:start[c + 1]].
+class LensTable(NamedTuple):
+    """Micro-image centers sorted into square cells, as `LensIndex.table` builds it.
+
+    Cell (i, j) has the number c = j shape[0] + i and holds the lenses items[start[c]:start[c + 1]].
+
+    Parameters
+    ----------
+    centers : (n_lenses, 2) float64
+        Raw px.
+    start : (n_cells + 1,) int64
+    items : (n_finite,) int64
+        Indices of the lenses with a finite center, sorted by cell.
+    origin : (2,) float64
+        Corner of cell (0, 0).
+    shape : (2,) int64
+        Number of cells along x and y.
+    cell : float
+        Side of a cell in px.
+    """
+
+    centers: FloatArray
+    start: IntArray
+    items: IntArray
+    origin: FloatArray
+    shape: IntArray
+    cell: float
 
 
 @njit(cache=True)
-def nearest_center(centers, start, items, origin, shape, cell, x, y):
-    """Return the index of the center nearest to (x, y), by growing rings of cells.
+def nearest_center(table, x, y):
+    """Return the index of the center nearest to (x, y), searched in growing rings of cells.
 
     -1 for NaN, infinite numbers and those whose squares overflow.
     """
+    centers, start, items = table.centers, table.start, table.items
+    origin, shape, cell = table.origin, table.shape, table.cell
     if not (math.isfinite(x) and math.isfinite(y)) or items.shape[0] == 0:
         return -1
     n_x = shape[0]
@@ -365,7 +429,7 @@ def nearest_center(centers, start, items, origin, shape, cell, x, y):
                             best_d2 = d2
                             best = index
                 i += step
-        # A center outside the rings searched is at least ring * cell away.
+        # A center outside the rings searched so far is at least ring * cell away.
         if best >= 0 and best_d2 <= (ring * cell) * (ring * cell):
             return best
         if ring > n_x + n_y + max(reach_x, reach_y):
@@ -374,18 +438,17 @@ def nearest_center(centers, start, items, origin, shape, cell, x, y):
 
 
 @in_parts(lambda points: len(points), least=256)
-def nearest_centers(begin, end, centers, start, items, origin, shape, cell, points, out):
+def nearest_centers(begin, end, table, points, out):
+    """Fill `out` (n,) with `nearest_center` of each point."""
     for i in range(begin, end):
-        out[i] = nearest_center(
-            centers, start, items, origin, shape, cell, points[i, 0], points[i, 1]
-        )
+        out[i] = nearest_center(table, points[i, 0], points[i, 1])
 
 
 @njit(cache=True)
 def cell_range(position, reach, origin, cell, count):
     """Return the first and last cell along one axis that [position -+ reach] touches.
 
-    The last is -1 if there is none, as for NaN: max(a, b) is a where b is NaN.
+    The last is -1 if there is none. This holds for NaN too, because max(a, b) is a if b is NaN.
     """
     low = (position - reach - origin) / cell
     high = (position + reach - origin) / cell
@@ -402,11 +465,13 @@ def row_items(start, row, first, last, columns):
 
 
 @njit(cache=True)
-def list_within(centers, start, items, origin, shape, cell, x, y, reach, out, at):
+def list_within(table, x, y, reach, out, at):
     """Write the centers within `reach` of (x, y) to out[at:]; return where the list ends.
 
-    With an empty `out` they are only counted.
+    If `out` is empty, the centers are only counted.
     """
+    centers, start, items = table.centers, table.start, table.items
+    origin, shape, cell = table.origin, table.shape, table.cell
     if not (math.isfinite(x) and math.isfinite(y) and reach >= 0.0):
         return at
     i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
@@ -424,53 +489,28 @@ def list_within(centers, start, items, origin, shape, cell, x, y, reach, out, at
 
 
 @in_parts(lambda points: len(points), least=256)
-def count_within(begin, end, centers, start, items, origin, shape, cell, points, reach, out):
+def count_within(begin, end, table, points, reach, out):
     """Count the centers within `reach[i]` of `points[i]`."""
     nothing = np.empty(0, np.int64)
     for p in range(begin, end):
-        out[p] = list_within(
-            centers,
-            start,
-            items,
-            origin,
-            shape,
-            cell,
-            points[p, 0],
-            points[p, 1],
-            reach[p],
-            nothing,
-            0,
-        )
+        out[p] = list_within(table, points[p, 0], points[p, 1], reach[p], nothing, 0)
 
 
 @in_parts(lambda points: len(points), least=256)
-def fill_within(
-    begin, end, centers, start, items, origin, shape, cell, points, reach, offsets, out
-):
+def fill_within(begin, end, table, points, reach, offsets, out):
     """Write the centers within `reach[i]` of `points[i]` to out[offsets[i]:], in index order."""
     for p in range(begin, end):
-        stop = list_within(
-            centers,
-            start,
-            items,
-            origin,
-            shape,
-            cell,
-            points[p, 0],
-            points[p, 1],
-            reach[p],
-            out,
-            offsets[p],
-        )
+        stop = list_within(table, points[p, 0], points[p, 1], reach[p], out, offsets[p])
         out[offsets[p] : stop].sort()
 
 
 @in_parts(lambda labels: len(labels))
-def label_pixels(begin, end, centers, start, items, origin, shape, cell, radius, labels):
+def label_pixels(begin, end, table, radius, labels):
     """Fill `labels` (rows, cols) with the nearest center within `radius`, else -1."""
+    centers = table.centers
     for row in range(begin, end):
         for col in range(labels.shape[1]):
-            lens = nearest_center(centers, start, items, origin, shape, cell, col, row)
+            lens = nearest_center(table, col, row)
             labels[row, col] = -1
             if lens >= 0:
                 dx = centers[lens, 0] - col

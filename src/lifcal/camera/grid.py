@@ -65,8 +65,8 @@ class LensIndex:
     cell_px: float
 
     @cached_property
-    def table(self) -> tuple[FloatArray, IntArray, IntArray, FloatArray, IntArray, float]:
-        """The arrays that the kernels take: centers, start, items, origin, shape, cell."""
+    def table(self) -> _kernels.LensTable:
+        """The cells, as the kernels take them."""
         cell = float(self.cell_px)
         finite = np.flatnonzero(np.isfinite(self.centers_px).all(axis=1))
         origin = self.centers_px[finite].min(axis=0) if finite.size else np.zeros(2)
@@ -76,13 +76,13 @@ class LensIndex:
         counts = np.bincount(flat, minlength=int(shape.prod()))
         start = np.concatenate([[0], np.cumsum(counts)])
         items = finite[np.argsort(flat, kind="stable")]
-        return self.centers_px, start, items, origin, shape, cell
+        return _kernels.LensTable(self.centers_px, start, items, origin, shape, cell)
 
     def nearest(self, points_px: npt.ArrayLike) -> IntArray:
         """Return the index of the nearest center for each point, (n_points,); -1 for NaN."""
         points = check_array(points_px, "points_px", (None, 2))
         out = np.empty(len(points), np.int64)
-        _kernels.nearest_centers(*self.table, points, out)
+        _kernels.nearest_centers(self.table, points, out)
         return out
 
     def within(self, points_px: npt.ArrayLike, reach_px: npt.ArrayLike) -> Groups:
@@ -90,10 +90,10 @@ class LensIndex:
         points = check_array(points_px, "points_px", (None, 2))
         reach = check_array(reach_px, "reach_px", (len(points),))
         counts = np.empty(len(points), np.int64)
-        _kernels.count_within(*self.table, points, reach, counts)
+        _kernels.count_within(self.table, points, reach, counts)
         offsets = np.concatenate([[0], np.cumsum(counts)])
         indices = np.empty(int(offsets[-1]), np.int64)
-        _kernels.fill_within(*self.table, points, reach, offsets, indices)
+        _kernels.fill_within(self.table, points, reach, offsets, indices)
         return Groups(offsets, indices)
 
 
@@ -513,7 +513,7 @@ class MicroLensGrid:
         """Return, for each pixel, the lens whose micro image it is in, or -1; (height, width)."""
         width, height = self.image_size
         labels = np.empty((height, width), np.int32)
-        _kernels.label_pixels(*self.index.table, float(self.radius_px), labels)
+        _kernels.label_pixels(self.index.table, float(self.radius_px), labels)
         return labels
 
 

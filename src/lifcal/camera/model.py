@@ -241,13 +241,10 @@ class PlenopticCamera:
     # Centers
 
     @cached_property
-    def _centers(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _centers(self) -> _kernels.Centers:
         """Undistorted micro-image centers and their derivatives by c and by the distortion."""
         recorded = self.grid.centers_raw_px
-        n_parameters = len(self.distortion.parameters)
-        centers = np.empty_like(recorded)
-        by_c = np.empty((len(recorded), 2, 2))
-        by_k = np.empty((len(recorded), 2, n_parameters))
+        centers = _kernels.Centers.empty(len(recorded), len(self.distortion.parameters))
         _kernels.undistort_centers_with_jacobian(
             self.distortion.model_id,
             self.distortion.parameters,
@@ -256,15 +253,13 @@ class PlenopticCamera:
             self.parameters.principal_y_px,
             recorded,
             centers,
-            by_c,
-            by_k,
         )
-        return read_only(centers), read_only(by_c), read_only(by_k)
+        return _kernels.Centers(*map(read_only, centers))
 
     @property
     def image_centers_und_px(self) -> FloatArray:
         """Undistorted micro-image centers C_I, (n_lenses, 2); NaN beyond the distortion's fold."""
-        return self._centers[0]
+        return self._centers.places
 
     @cached_property
     def lens_centers_px(self) -> FloatArray:
@@ -326,28 +321,26 @@ class PlenopticCamera:
     ) -> ProjectionJacobian:
         """Project as `project` does, with all derivatives."""
         points, indices = self._check_pairs(points_cam_mm, lenses)
-        centers, by_c, by_k = self._centers
         out = np.empty((len(points), 2))
         n_distortion = len(self.distortion.parameters)
-        jacobian = np.empty((len(points), 2, 10 + n_distortion))
+        by_tilt = _kernels.BY_DISTORTION + n_distortion
+        jacobian = np.empty((len(points), 2, by_tilt + 2))
         _kernels.project_pairs_with_jacobian(
             self._intrinsics,
             self.distortion.model_id,
             self.distortion.parameters,
             points,
             indices,
-            centers,
-            by_c,
-            by_k,
+            self._centers,
             out,
             jacobian,
         )
         return ProjectionJacobian(
             points_raw_px=read_only(out),
-            by_point=read_only(jacobian)[:, :, :3],
-            by_intrinsics=read_only(jacobian)[:, :, 3:8],
-            by_distortion=read_only(jacobian)[:, :, 8 : 8 + n_distortion],
-            by_tilt=read_only(jacobian)[:, :, 8 + n_distortion :],
+            by_point=read_only(jacobian)[:, :, : _kernels.BY_F],
+            by_intrinsics=read_only(jacobian)[:, :, _kernels.BY_F : _kernels.BY_DISTORTION],
+            by_distortion=read_only(jacobian)[:, :, _kernels.BY_DISTORTION : by_tilt],
+            by_tilt=read_only(jacobian)[:, :, by_tilt:],
             _points_cam_mm=points,
             _array_by_physical=self.parameters.array_jacobian(self.pixel_size_mm),
         )

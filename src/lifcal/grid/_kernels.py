@@ -1,50 +1,139 @@
-"""Loops over pixels and micro images for fitting the grid."""
+"""Compiled loops over pixels and micro images that fit the grid."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from lifcal.arrays import FloatArray
 from lifcal.camera._kernels import cell_range
 from lifcal.geometry._kernels import pixels_within
 from lifcal.threads import in_parts
 
 _FAR_CELL = 1e9
-"""A cell number beyond this (or NaN) is of no image, and cannot become an index."""
+"""Largest cell number that is converted to an integer. No image has so many cells, and a larger
+number (or NaN) has no defined conversion."""
+_LEAST_INSIDE = 0.8
+"""Least fraction of the pixels of a window that must be inside the image for a match."""
+_LEAST_PIVOT = 1e-14
+"""Least pivot of a solvable system; its entries are of the order of the number of pixels."""
+
+CELL_VALUE, CELL_BY_X, CELL_BY_Y = 0, 1, 2
+"""Layers of the table of a mean cell: its value, and its derivatives by x and y in px."""
+
+_GAIN, _SHADE_X, _SHADE_Y, _SHIFT_X, _SHIFT_Y, _GROWTH = 0, 1, 2, 3, 4, 5
+_UNKNOWNS = 5
+"""Unknowns of a match without the growth: the gain, and multiplied by it shading and shift along
+both axes."""
+_LEAST_SHADE = 0.2
+"""Least value of 1 - slope . m / 2. It keeps the shading finite where a slope is mere noise."""
+
+
+class LatticeCells(NamedTuple):
+    """Cells of a lattice that an image is averaged over.
+
+    Parameters
+    ----------
+    origin : (2,) float64
+        Center of lens (0, 0), px.
+    inverse : (2, 2) float64
+        Turns (x, y) - origin into lattice units (q, r).
+    q_first, r_first : int
+        Lattice coordinates of the first column and row of the tables.
+    offsets : (rows r, columns q, 2) float64
+        Offset of each center from its place in the lattice, px.
+    brightness : (rows r, columns q) float64
+        Level that the pixels of a cell are divided by.
+    """
+
+    origin: FloatArray
+    inverse: FloatArray
+    q_first: int
+    r_first: int
+    offsets: FloatArray
+    brightness: FloatArray
+
+
+class Box(NamedTuple):
+    """A rectangle of pixels; the ends are not part of it."""
+
+    x_first: int
+    y_first: int
+    x_end: int
+    y_end: int
+
+
+class MeanCell(NamedTuple):
+    """The mean micro image that single ones are matched with.
+
+    Parameters
+    ----------
+    basis : (2, 2) float64
+        Lattice vectors, px.
+    period : (2, 2) float64
+        Vectors that span the cell of the table, px.
+    table : (size, size, 3) float64
+        Layers `CELL_VALUE`, `CELL_BY_X` and `CELL_BY_Y`.
+    """
+
+    basis: FloatArray
+    period: FloatArray
+    table: FloatArray
+
+
+class Matches(NamedTuple):
+    """What `match_cells` finds for n micro images; NaN where too few pixels are in the image.
+
+    Parameters
+    ----------
+    shifts : (n, 2) float64
+        Distance from the expected center, px.
+    sigmas : (n,) float64
+        Standard deviation of a shift along an axis, if the residuals are noise of single pixels.
+    gains : (n,) float64
+        Brightness relative to the mean cell.
+    slopes : (n, 2) float64
+        Relative change of brightness across the micro image, 1/px.
+    errors : (n,) float64
+        Rms of the residuals relative to the gain.
+    """
+
+    shifts: FloatArray
+    sigmas: FloatArray
+    gains: FloatArray
+    slopes: FloatArray
+    errors: FloatArray
+
+    @classmethod
+    def empty(cls, n: int) -> Matches:
+        """Return arrays for n micro images, with arbitrary content."""
+        return cls(np.empty((n, 2)), np.empty(n), np.empty(n), np.empty((n, 2)), np.empty(n))
 
 
 @in_parts(lambda totals: len(totals))
-def fold_cell(
-    begin,
-    end,
-    image,
-    origin,
-    inverse,
-    offsets,
-    brightness,
-    q_first,
-    r_first,
-    box,
-    size,
-    totals,
-    counts,
-):
-    """Average an image over the cells of a grid.
+def fold_cell(begin, end, image, cells, box, size, totals, counts):
+    """Average an image over the cells of a grid: sum all pixels by their place in their cell.
 
-    `inverse` turns (x, y) - origin into lattice units (q, r); `offsets` (rows r, columns q, 2) in
-    px says how far each center is from its place in the lattice, and `brightness` (rows r, columns
-    q) is what a cell's pixels are divided by. A cell where one of them is NaN, or the brightness
-    zero, is left out. `box` is (x_first, y_first, x_end, y_end). `totals`, `counts` (chunks, size,
-    size) are filled, first by the part of r, then of q, bins centered on multiples of 1 / size.
+    `cells` is a `LatticeCells`; a cell whose offset or brightness is NaN, or whose brightness is
+    zero, is left out. `box` is the `Box` of pixels to use. `totals` and `counts` (chunks, size,
+    size) get the sums and numbers of pixels by the fractional parts of r and q, in bins centered on
+    multiples of 1 / size. The chunks are bands of rows, so that threads do not share sums.
     """
+    origin, inverse = cells.origin, cells.inverse
+    q_first, r_first = cells.q_first, cells.r_first
+    offsets, brightness = cells.offsets, cells.brightness
     chunks = totals.shape[0]
-    height = box[3] - box[1]
+    height = box.y_end - box.y_first
     for chunk in range(begin, end):
         totals[chunk] = 0.0
         counts[chunk] = 0.0
-        for row in range(
-            box[1] + height * chunk // chunks, box[1] + height * (chunk + 1) // chunks
-        ):
+        first = box.y_first + height * chunk // chunks
+        last = box.y_first + height * (chunk + 1) // chunks
+        for row in range(first, last):
             y = row - origin[1]
-            for col in range(box[0], box[2]):
+            for col in range(box.x_first, box.x_end):
                 x = col - origin[0]
                 q = x * inverse[0, 0] + y * inverse[1, 0]
                 r = x * inverse[0, 1] + y * inverse[1, 1]
@@ -52,7 +141,8 @@ def fold_cell(
                 j = np.floor(q + 0.5) - q_first
                 if not (abs(i) < _FAR_CELL and abs(j) < _FAR_CELL):
                     continue
-                # Neighbors are offset alike: the offset of a cell nearby tells which cell it is.
+                # Neighboring cells have similar offsets, so the offset of the nominal cell tells in
+                # which cell the pixel really is.
                 near_i = min(max(int(i), 0), brightness.shape[0] - 1)
                 near_j = min(max(int(j), 0), brightness.shape[1] - 1)
                 off_x = offsets[near_i, near_j, 0]
@@ -76,13 +166,13 @@ def fold_cell(
 
 @njit(cache=True)
 def _solve(matrix, vector, n):
-    """Solve a small symmetric system in place by elimination; return whether it could be."""
+    """Solve a small linear system in place by Gaussian elimination; return whether it succeeded."""
     for i in range(n):
         pivot = i
         for k in range(i + 1, n):
             if abs(matrix[k, i]) > abs(matrix[pivot, i]):
                 pivot = k
-        if abs(matrix[pivot, i]) < 1e-14:
+        if abs(matrix[pivot, i]) < _LEAST_PIVOT:
             return False
         if pivot != i:
             for j in range(n):
@@ -101,26 +191,30 @@ def _solve(matrix, vector, n):
 
 
 @njit(cache=True)
-def fit_cell(
-    image, cx, cy, basis, inverse, of_table, table, radius, own, slope_x, slope_y, n, solution
-):
-    """Fit the micro image at (cx, cy) by the mean cell, under a shading with a given slope.
+def fit_cell(image, center, cell, inverses, radius, own, shading, n, solution):
+    """Fit one micro image by the mean cell, under a shading with a given slope.
 
-    `n` is 5 or, with the size of the micro image, 6; `match_cells` explains the terms. Fills
-    `solution` (6,): gain, gain times the slope beyond the given one (two numbers), gain times the
-    shift (two numbers), gain times the growth. Lengths are in units of the radius.
+    `center` and `shading` are (x, y), in px and 1/px. `inverses` holds the inverse of `cell.basis`
+    and that of `cell.period`. `n` is `_UNKNOWNS` or, with the size of the micro image, one more;
+    `match_cells` explains the terms. Fills `solution` (6,): gain, gain times the slope beyond the
+    given one (two numbers), gain times the shift (two numbers), gain times the growth. Lengths are
+    in units of the radius.
 
     Returns the number of pixels, the rms of what is left, and the standard deviation of the shift
     for pixels of unit noise and unit gain, in px. The number is 0 if there is no solution.
     """
     height, width = image.shape
+    cx, cy = center
+    slope_x, slope_y = shading
+    basis, table = cell.basis, cell.table
+    inverse, of_table = inverses
     # Coordinates in the window are divided by the radius, so that the equations are well scaled.
     per_square = 1.0 / (radius * radius)
     per_radius = 1.0 / radius
     size = table.shape[0]
     matrix = np.zeros((n, n))
     vector = np.zeros(n)
-    model = np.empty(6)
+    model = np.empty(_UNKNOWNS + 1)
     squares = 0.0
     total = 0.0
     inside = 0
@@ -137,7 +231,7 @@ def fit_cell(
             if not np.isfinite(value):
                 continue
             weight = min(1.0, 2.0 * (1.0 - square))
-            # The table repeats: where in it is this pixel, and between which entries.
+            # The table is periodic: find the entries around this pixel.
             u = (dx * of_table[0, 0] + dy * of_table[1, 0] + 2.0) * size
             v = (dx * of_table[0, 1] + dy * of_table[1, 1] + 2.0) * size
             if not (0.0 <= u < 4.0 * size and 0.0 <= v < 4.0 * size):
@@ -155,24 +249,24 @@ def fit_cell(
             w_10 = (1.0 - a) * b
             w_11 = a * b
             mean = (
-                w_00 * table[v_low, u_low, 0]
-                + w_01 * table[v_low, u_high, 0]
-                + w_10 * table[v_high, u_low, 0]
-                + w_11 * table[v_high, u_high, 0]
+                w_00 * table[v_low, u_low, CELL_VALUE]
+                + w_01 * table[v_low, u_high, CELL_VALUE]
+                + w_10 * table[v_high, u_low, CELL_VALUE]
+                + w_11 * table[v_high, u_high, CELL_VALUE]
             )
             by_x = (
-                w_00 * table[v_low, u_low, 1]
-                + w_01 * table[v_low, u_high, 1]
-                + w_10 * table[v_high, u_low, 1]
-                + w_11 * table[v_high, u_high, 1]
+                w_00 * table[v_low, u_low, CELL_BY_X]
+                + w_01 * table[v_low, u_high, CELL_BY_X]
+                + w_10 * table[v_high, u_low, CELL_BY_X]
+                + w_11 * table[v_high, u_high, CELL_BY_X]
             )
             by_y = (
-                w_00 * table[v_low, u_low, 2]
-                + w_01 * table[v_low, u_high, 2]
-                + w_10 * table[v_high, u_low, 2]
-                + w_11 * table[v_high, u_high, 2]
+                w_00 * table[v_low, u_low, CELL_BY_Y]
+                + w_01 * table[v_low, u_high, CELL_BY_Y]
+                + w_10 * table[v_high, u_low, CELL_BY_Y]
+                + w_11 * table[v_high, u_high, CELL_BY_Y]
             )
-            # The offset from the nearest of the four centers around the pixel.
+            # Find the offset from the nearest of the four centers around the pixel.
             q = dx * inverse[0, 0] + dy * inverse[1, 0] + 2.0
             r = dx * inverse[0, 1] + dy * inverse[1, 1] + 2.0
             from_x = dx
@@ -189,14 +283,14 @@ def fit_cell(
                     from_y = off_y
             if own and abs(from_x - dx) + abs(from_y - dy) > 1e-6 * radius:
                 continue
-            bow = max(1.0 - 0.5 * (slope_x * from_x + slope_y * from_y), 0.2)
-            shade = 1.0 / (bow * bow)
-            model[0] = shade * mean
-            model[1] = model[0] * from_x * per_radius
-            model[2] = model[0] * from_y * per_radius
-            model[3] = -shade * by_x * radius
-            model[4] = -shade * by_y * radius
-            model[5] = (model[3] * from_x + model[4] * from_y) * per_radius
+            root = max(1.0 - 0.5 * (slope_x * from_x + slope_y * from_y), _LEAST_SHADE)
+            shade = 1.0 / (root * root)
+            model[_GAIN] = shade * mean
+            model[_SHADE_X] = model[_GAIN] * from_x * per_radius
+            model[_SHADE_Y] = model[_GAIN] * from_y * per_radius
+            model[_SHIFT_X] = -shade * by_x * radius
+            model[_SHIFT_Y] = -shade * by_y * radius
+            model[_GROWTH] = (model[_SHIFT_X] * from_x + model[_SHIFT_Y] * from_y) * per_radius
             for i in range(n):
                 for j in range(i, n):
                     matrix[i, j] += weight * model[i] * model[j]
@@ -208,9 +302,10 @@ def fit_cell(
         for j in range(i):
             matrix[i, j] = matrix[j, i]
     right = vector.copy()
+    # Rows of the inverse matrix that belong to the shift.
     by_shift = np.zeros((2, n))
-    by_shift[0, 3] = 1.0
-    by_shift[1, 4] = 1.0
+    by_shift[0, _SHIFT_X] = 1.0
+    by_shift[1, _SHIFT_Y] = 1.0
     solved = _solve(matrix.copy(), vector, n)
     solved = solved and _solve(matrix.copy(), by_shift[0], n)
     solved = solved and _solve(matrix, by_shift[1], n)
@@ -220,95 +315,77 @@ def fit_cell(
     for i in range(n):
         left -= vector[i] * right[i]
         solution[i] = vector[i]
-    spread = max(0.5 * (by_shift[0, 3] + by_shift[1, 4]), 0.0)
+    spread = max(0.5 * (by_shift[0, _SHIFT_X] + by_shift[1, _SHIFT_Y]), 0.0)
     return inside, np.sqrt(max(left, 0.0) / total), radius * np.sqrt(spread)
 
 
 @in_parts(lambda centers: len(centers), least=16)
-def match_cells(
-    begin,
-    end,
-    image,
-    centers,
-    basis,
-    period,
-    table,
-    radius,
-    own,
-    shifts,
-    sigmas,
-    gains,
-    slopes,
-    errors,
-):
-    """Find how far each micro image is from its expected center.
+def match_cells(begin, end, image, centers, cell, radius, own, out):
+    """Measure how far each micro image is from its expected center.
 
-    Around each center the image is fitted by `gain (T (1 + slope . m) - shift . grad T)`, with the
-    mean cell T: brightness, shading across the micro image, and the shift. `m` is the offset from
-    the nearest center, so the shading starts anew in each micro image. `basis` (2, 2) holds the
-    lattice vectors; `table` (size, size, 3) holds T and its derivatives by x and y in px, over the
-    cell that the vectors `period` (2, 2) span. The window has the given radius, with a soft edge;
-    if `own`, pixels that are nearer to another center are left out.
+    Around each center, `gain (T (1 + slope . m) - shift . grad T)` is fitted to the image by linear
+    least squares. T is the mean cell, `cell` a `MeanCell`. The offset m is that from the nearest
+    center, so the shading starts anew in each micro image. The window has the given radius and a
+    soft edge; if `own`, pixels that are nearer to another center are left out. `out` is a
+    `Matches`.
 
     If `own`, a second fit starts from the slope of the first. It multiplies all terms by the
     shading `(1 - slope . m / 2)^-2`, which is the form of cos^4, and adds a term for the size of
     the micro image, `-growth m . grad T`. Micro images behind a tilted array differ in size, and a
     larger outline under a shading looks like a shifted one: without these terms the shift is
     biased.
-
-    Fills `shifts` (n, 2) in px; `sigmas` (n,), their standard deviation along an axis if what is
-    left is noise of single pixels; `gains` (n,); `slopes` (n, 2) in 1/px; and `errors` (n,), the
-    rms of what is left relative to the gain. NaN where too few pixels are inside the image.
     """
+    basis = cell.basis
+    shifts, sigmas, gains = out.shifts, out.sigmas, out.gains
+    slopes, errors = out.slopes, out.errors
     full = np.pi * radius * radius
     if own:
         full = min(full, abs(basis[0, 0] * basis[1, 1] - basis[0, 1] * basis[1, 0]))
-    inverse = np.linalg.inv(basis)
-    of_table = np.linalg.inv(period)
-    solution = np.empty(6)
+    inverses = (np.linalg.inv(basis), np.linalg.inv(cell.period))
+    solution = np.empty(_UNKNOWNS + 1)
     for lens in range(begin, end):
         shifts[lens] = np.nan
         slopes[lens] = np.nan
         sigmas[lens] = np.nan
         gains[lens] = np.nan
         errors[lens] = np.nan
-        slope_x = 0.0
-        slope_y = 0.0
-        for attempt in range(2 if own else 1):
+        shading = (0.0, 0.0)
+        for unknowns in range(_UNKNOWNS, _UNKNOWNS + 2 if own else _UNKNOWNS + 1):
             inside, left, spread = fit_cell(
                 image,
-                centers[lens, 0],
-                centers[lens, 1],
-                basis,
-                inverse,
-                of_table,
-                table,
+                (centers[lens, 0], centers[lens, 1]),
+                cell,
+                inverses,
                 radius,
                 own,
-                slope_x,
-                slope_y,
-                5 + attempt,
+                shading,
+                unknowns,
                 solution,
             )
-            if inside < 0.8 * full:
+            if inside < _LEAST_INSIDE * full:
                 break
-            gain = solution[0]
+            gain = solution[_GAIN]
             gains[lens] = gain
             if not gain > 1e-12:
                 break
-            slope_x += solution[1] / (radius * gain)
-            slope_y += solution[2] / (radius * gain)
-            shifts[lens, 0] = solution[3] * radius / gain
-            shifts[lens, 1] = solution[4] * radius / gain
-            slopes[lens, 0] = slope_x
-            slopes[lens, 1] = slope_y
+            shading = (
+                shading[0] + solution[_SHADE_X] / (radius * gain),
+                shading[1] + solution[_SHADE_Y] / (radius * gain),
+            )
+            shifts[lens, 0] = solution[_SHIFT_X] * radius / gain
+            shifts[lens, 1] = solution[_SHIFT_Y] * radius / gain
+            slopes[lens, 0] = shading[0]
+            slopes[lens, 1] = shading[1]
             errors[lens] = left / gain
             sigmas[lens] = errors[lens] * spread
 
 
 @in_parts(lambda centers: len(centers), least=16)
 def measure_discs(begin, end, image, centers, radius, means):
-    """Fill `means` (n,) with the mean over discs; NaN where less than half is in the image."""
+    """Fill `means` (n,) with the mean over a disc around each center.
+
+    NaN where less than half of the disc is in the image.
+    """
     height, width = image.shape
     for lens in range(begin, end):
         cx = centers[lens, 0]
@@ -333,8 +410,8 @@ def measure_discs(begin, end, image, centers, radius, means):
 def measure_rings(begin, end, image, centers, step, totals, counts, radii):
     """Sum each micro image over rings of width `step` about its center.
 
-    Fills `totals`, `counts` and `radii` (sums of pixel values, of pixels, and of their distances),
-    each (n, n_rings).
+    `totals`, `counts` and `radii`, (n, n_rings) each, get the sum of the pixel values, the number
+    of pixels, and the sum of their distances from the center.
     """
     height, width = image.shape
     n_rings = totals.shape[1]
@@ -362,13 +439,14 @@ def measure_rings(begin, end, image, centers, step, totals, counts, radii):
 
 
 @in_parts(lambda out: len(out))
-def sum_profiles(
-    begin, end, centers, start, items, origin, shape, cell, types, profiles, step, out
-):
+def sum_profiles(begin, end, table, types, profiles, step, out):
     """Fill `out` (rows, cols) with the light of all lenses: radial profiles about their centers.
 
-    `profiles` (n_types, n) are sampled every `step` px from the center on, and end at zero.
+    `table` is a `lifcal.camera._kernels.LensTable`. `profiles` (n_types, n) are sampled every
+    `step` px from the center on, and end at zero.
     """
+    centers, start, items = table.centers, table.start, table.items
+    origin, shape, cell = table.origin, table.shape, table.cell
     cols = out.shape[1]
     n = profiles.shape[1]
     reach = (n - 1) * step

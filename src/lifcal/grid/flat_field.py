@@ -92,7 +92,7 @@ def vignetting_from_discs(
     profiles[:, -1] = 0.0
     width, height = grid.image_size
     out = np.empty((height, width), np.float32)
-    _kernels.sum_profiles(*grid.index.table, grid.lens_types, profiles, _STEP_PX, out)
+    _kernels.sum_profiles(grid.index.table, grid.lens_types, profiles, _STEP_PX, out)
     return _cut(out, darkest)
 
 

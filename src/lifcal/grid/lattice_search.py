@@ -299,19 +299,21 @@ def fold(
     Cells are taken where the centers of `cells` are, which need not be on the lattice. Bins that no
     pixel falls into (a pitch of whole pixels, not turned) are filled from around them.
     """
-    inverse = np.linalg.inv(lattice.basis_px)
+    inverse = np.asarray(np.linalg.inv(lattice.basis_px), np.float64)
     totals = np.empty((_N_CHUNKS, size, size))
     counts = np.empty_like(totals)
     offsets = cells.centers - lattice.centers(cells.indices)
     _kernels.fold_cell(
         image,
-        lattice.origin_px,
-        inverse,
-        np.stack([cells.table_of(offsets[:, axis]) for axis in range(2)], axis=2),
-        cells.table_of(brightness),
-        int(cells.first[0]),
-        int(cells.first[1]),
-        np.array(box),
+        _kernels.LatticeCells(
+            origin=lattice.origin_px,
+            inverse=inverse,
+            q_first=int(cells.first[0]),
+            r_first=int(cells.first[1]),
+            offsets=np.stack([cells.table_of(offsets[:, axis]) for axis in range(2)], axis=2),
+            brightness=cells.table_of(brightness),
+        ),
+        _kernels.Box(*box),
         size,
         totals,
         counts,

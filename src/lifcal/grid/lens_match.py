@@ -202,27 +202,13 @@ def _match(
     table: FloatArray,
     *,
     own: bool,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return shifts, sigmas, gains, slopes and errors; see the kernel."""
-    n = len(centers)
+) -> _kernels.Matches:
+    """Match the micro images around centers (n, 2) with a mean cell; see the kernel."""
     radius = (OWN_WINDOW if own else _WIDE_WINDOW) * Lattice(np.zeros(2), basis_px).pitch_px
-    shifts, slopes = np.empty((n, 2)), np.empty((n, 2))
-    sigmas, gains, errors = np.empty(n), np.empty(n), np.empty(n)
-    _kernels.match_cells(
-        image,
-        centers,
-        basis_px,
-        period_px,
-        table,
-        radius,
-        own,
-        shifts,
-        sigmas,
-        gains,
-        slopes,
-        errors,
-    )
-    return shifts, sigmas, gains, slopes, errors
+    found = _kernels.Matches.empty(len(centers))
+    cell = _kernels.MeanCell(basis_px, period_px, table)
+    _kernels.match_cells(image, centers, cell, radius, own, found)
+    return found
 
 
 def _fold(

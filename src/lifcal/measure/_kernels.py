@@ -1,45 +1,195 @@
 """Compiled loops of the measure room: one texture for each track, one place in each micro image.
 
-A track's texture is a cubic B-spline surface over (s, t), raw pixels of a micro image of the
-reference view, with the measured point at its origin. Micro image k shows it at
+The texture of a track is a cubic B-spline surface over (s, t), measured in raw pixels of a micro
+image of the reference view, with the measured point at its origin. Micro image k shows it at
 
-    p = position_k + shift_k + A_k (s, t),    A_k = jacobian_k + tilt_k slope^T
+    p = place_k + shift_k + A_k (s, t),    A_k = jacobian_k + tilt_k slope^T
 
-in recorded raw coordinates, where the slope of the surface is common to all images of the track,
-after each pixel has been moved to where a pinhole would have seen what it shows (see
-`lifcal.virtual.optics`). Pixels are compared as they were recorded: nothing but the texture, which
-many images determine, is interpolated.
+in recorded raw coordinates. The slope of the surface is common to all images of the track. Before,
+each pixel is moved to where a pinhole would have seen what it shows (see `lifcal.virtual.optics`).
+Pixel values are compared as they were recorded: only the texture, which many images determine
+together, is interpolated.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
+from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from lifcal.geometry._kernels import take_median
 from lifcal.threads import in_parts
-from lifcal.virtual._kernels import BINS_PER_PX
+from lifcal.virtual._kernels_lenses import BINS_PER_PX
 
 MEASURED = 0
 TOO_FEW_PIXELS = 1
 NO_AGREEMENT = 2
 RAN_AWAY = 3
 
+PIXEL_X, PIXEL_Y, PIXEL_VALUE, PIXEL_WEIGHT = 0, 1, 2, 3
+PIXEL_COLUMNS = 4
+"""Columns of a list of pixels: raw x and y where a pinhole would see them, value, and weight."""
+
+FOUND_X, FOUND_Y, FOUND_GAIN, FOUND_OFFSET = 0, 1, 2, 3
+FOUND_XX, FOUND_XY, FOUND_YY = 4, 5, 6
+FOUND_SQUARE, FOUND_VARIATION, FOUND_PIXELS = 7, 8, 9
+FOUND_COLUMNS = 10
+"""Columns of what is found for an image: shift in px, gain and offset of the brightness; the
+information on the shift for noise of variance 1; the weighted sum of squared residuals, that of the
+image about its own mean, and the number of pixels."""
+
+SLOPE_XX, SLOPE_XY, SLOPE_YY, SLOPE_X, SLOPE_Y = 0, 1, 2, 3, 4
+SLOPE_SUMS = 5
+"""Entries of the normal equations of a surface's slope: information, then right-hand side."""
+
 _FIRST_STEPS = 3
-"""Of Gauss-Newton in the first round; later ones begin near enough for one."""
+"""Gauss-Newton steps of an image in the first round. Later rounds start so close that one step is
+enough."""
+_LONGEST_STEP_PX = 0.7
+"""Longest Gauss-Newton step: the linear equations hold for less than a pixel."""
+_FEWEST_PIXELS = 12
+"""Least number of pixels of an image that is measured: three for each of its four unknowns."""
+_UNKNOWNS = 4.0
+"""Unknowns of an image, which take degrees of freedom off: shift x and y, gain, offset."""
+_LEAST_GAIN, _MOST_GAIN = 0.2, 5.0
+"""Range of the gain between an image and the texture. Beyond, the image shows something else."""
+_MOST_UNEXPLAINED = 0.5
+"""Largest fraction of an image's variation that the texture may leave unexplained."""
+_TEXTURE_MARGIN_PX = 0.75
+"""Distance beyond the window from which pixels still shape the texture, so that an image that
+shifts within its window does not leave the texture."""
+_SMOOTHNESS = 1e-3
+"""Weight of the differences of neighboring coefficients, relative to the mean information on a
+coefficient. Coefficients that no pixel reaches follow their neighbors."""
+_OVERSHOOT = 1.3
+"""Factor on the step of the slope. The texture was fitted with the old slope and adapts only in the
+next round, so the step comes out too small."""
 _OPTIONS: Any = {"cache": True, "fastmath": {"contract", "reassoc", "nsz", "arcp"}}
-"""Of the loops over pixels, which are finite."""
+"""Numba options of the loops over pixels. All their numbers are finite, so relaxed floating-point
+rules change nothing but the last digits."""
+
+
+class OpticalTables(NamedTuple):
+    """Tables by lens type and distance from the micro-image center, see `LensOptics`.
+
+    Parameters
+    ----------
+    weights, shifts, drifts : (n_types, n_bins) float64
+        Inverse noise variance of a pixel; displacement by the aperture, and by the pixel's width.
+    radius : float
+        Radius in px of the part of a micro image that is used.
+    """
+
+    weights: FloatArray
+    shifts: FloatArray
+    drifts: FloatArray
+    radius: float
+
+
+class Images(NamedTuple):
+    """Micro images to measure, sorted by track; n of them.
+
+    Parameters
+    ----------
+    patches : (n, side, side) float32
+        Raw pixels; NaN where a pixel is not usable.
+    corners : (n, 2) float64
+        Raw x, y of each patch's first pixel.
+    centers : (n, 2) float64
+        Micro-image centers.
+    places : (n, 2) float64
+        Predicted places of the points.
+    starts : (n, 2) float64
+        Shift from `places` at which the search begins, which says where the texture's origin is.
+    anchored : (n,) bool
+        Images whose start is known to be the point itself.
+    jacobians, tilts : (n, 2, 2) and (n, 2) float64
+        See the module's docstring.
+    types : (n,) int64
+        Row of the optical tables.
+    bends : (n,) float64
+        Factor on the tabulated shifts, the relative defocus.
+    blurs : (n,) float64
+        Variance of the blur along an axis, px^2.
+    """
+
+    patches: Float32Array
+    corners: FloatArray
+    centers: FloatArray
+    places: FloatArray
+    starts: FloatArray
+    anchored: BoolArray
+    jacobians: FloatArray
+    tilts: FloatArray
+    types: IntArray
+    bends: FloatArray
+    blurs: FloatArray
+
+
+class SlopePrior(NamedTuple):
+    """Prior of the surfaces' slopes: means (n_tracks, 2) and standard deviations (n_tracks,)."""
+
+    means: FloatArray
+    sigmas: FloatArray
+
+
+class TextureGrid(NamedTuple):
+    """Spacing in px of a texture's size x size spline coefficients."""
+
+    spacing: float
+    size: int
+
+
+class Settings(NamedTuple):
+    """Settings of a measurement, see `MeasureOptions`.
+
+    Parameters
+    ----------
+    window : float
+        Radius around the point, px of the texture.
+    texture : TextureGrid
+    pixel : float
+        Variance of a pixel along an axis, px^2.
+    rounds : int
+    most_shift, most_misfit : float
+    """
+
+    window: float
+    texture: TextureGrid
+    pixel: float
+    rounds: int
+    most_shift: float
+    most_misfit: float
+
+
+class Patch(NamedTuple):
+    """Usable pixels of one micro image, and how it shows the texture.
+
+    Parameters
+    ----------
+    pixels : (at least n, PIXEL_COLUMNS) float64
+    n : int
+        Number of pixels.
+    inverse : (2, 2) float64
+        Inverse of A: from raw pixels to the texture.
+    curve : (3,) float64
+        From `curve_texture`.
+    """
+
+    pixels: FloatArray
+    n: int
+    inverse: FloatArray
+    curve: FloatArray
 
 
 @njit(cache=True)
 def look_up(table, kind, away):
     """Return a table's value for a lens type at a distance in px, linear between bins.
 
-    Beyond the last bin the line through the last two goes on. NaN for a distance that is NaN or
-    negative.
+    Beyond the last bin it extrapolates linearly. NaN for a distance that is NaN or negative.
     """
     at = away * BINS_PER_PX
     if not at >= 0.0:
@@ -50,9 +200,10 @@ def look_up(table, kind, away):
 
 @in_parts(lambda points: len(points), least=256)
 def shift_points(begin, end, points, centers, types, bends, shifts, out):
-    """Fill `out` with where devignetted images show pinhole points: t = bend shift(m + t).
+    """Fill `out` with where devignetted images show points that a pinhole would show at `points`.
 
-    NaN for points that are NaN, or farther from the center than the table of shifts reaches.
+    A point at distance m from its center is seen at m + t, where t = bend shift(m + t). NaN for
+    points that are NaN, or farther from the center than the table of shifts reaches.
     """
     reach = (shifts.shape[1] - 1.0) / BINS_PER_PX
     for k in range(begin, end):
@@ -73,7 +224,7 @@ def shift_points(begin, end, points, centers, types, bends, shifts, out):
 
 @njit(**_OPTIONS)
 def spline(f, w, d, e):
-    """Fill the four weights of a cubic B-spline at f in [0, 1), and first and second slopes."""
+    """Fill the four weights of a cubic B-spline at f in [0, 1), and their first two derivatives."""
     g = 1.0 - f
     w[0] = g * g * g / 6.0
     w[1] = (4.0 - 6.0 * f * f + 3.0 * f * f * f) / 6.0
@@ -91,14 +242,16 @@ def spline(f, w, d, e):
 
 @njit(cache=True, inline="always")
 def on_texture(gs, gt, size):
-    """Tell whether the 4 x 4 coefficients around a place are all on the texture; not for NaN."""
+    """Tell whether all 4 x 4 coefficients around a place exist; False for NaN."""
     return 1.0 <= gs < size - 2 and 1.0 <= gt < size - 2
 
 
 @njit(**_OPTIONS)
 def solve_band(matrix, rhs):
-    """Solve a symmetric positive definite band system in place; `matrix` (n, band) is its lower
-    half, matrix[i, j] at row i, column i - j. Returns False if it is not positive definite.
+    """Solve a symmetric positive definite band system in place, by Cholesky's method.
+
+    `matrix` (n, band) holds the lower half, with the entry of row i and column i - j at [i, j].
+    Returns False if the system is not positive definite.
     """
     n, band = matrix.shape
     for i in range(n):
@@ -126,12 +279,13 @@ def solve_band(matrix, rhs):
 
 
 @njit(cache=True)
-def pull_pixels(patch, corner, center, kind, bend, tables, radius, pixels):
-    """List the usable pixels of a patch: where a pinhole would see them, value, weight.
+def pull_pixels(patch, corner, center, kind, bend, tables, pixels):
+    """List the usable pixels of a patch, and return how many there are.
 
-    Returns how many; `pixels` is (at least side^2, 4).
+    `tables` is an `OpticalTables`. `pixels` (at least side^2, PIXEL_COLUMNS) gets the places where
+    a pinhole would see them, values and weights.
     """
-    weights, shifts, drifts = tables
+    weights, shifts, drifts, radius = tables.weights, tables.shifts, tables.drifts, tables.radius
     n = 0
     side = patch.shape[0]
     for j in range(side):
@@ -146,19 +300,23 @@ def pull_pixels(patch, corner, center, kind, bend, tables, radius, pixels):
                 continue
             back = bend * look_up(shifts, kind, m) + look_up(drifts, kind, m)
             factor = 1.0 - back / m if m > 1e-9 else 1.0
-            pixels[n, 0] = center[0] + dx * factor
-            pixels[n, 1] = center[1] + dy * factor
-            pixels[n, 2] = value
-            pixels[n, 3] = look_up(weights, kind, m)
+            pixels[n, PIXEL_X] = center[0] + dx * factor
+            pixels[n, PIXEL_Y] = center[1] + dy * factor
+            pixels[n, PIXEL_VALUE] = value
+            pixels[n, PIXEL_WEIGHT] = look_up(weights, kind, m)
             n += 1
     return n
 
 
 @njit(**_OPTIONS)
-def add_to_texture(
-    pixels, n, place, inverse, curve, gain, offset, window, spacing, size, matrix, rhs
-):
-    """Add an image's pixels to the normal equations of a texture's coefficients."""
+def add_to_texture(patch, place, gain, offset, window, texture, matrix, rhs):
+    """Add an image's pixels to the normal equations of a texture's coefficients.
+
+    `place` (2,) is where the image shows the texture's origin; `matrix` and `rhs` are as
+    `solve_band` takes them.
+    """
+    pixels, n, inverse, curve = patch.pixels, patch.n, patch.inverse, patch.curve
+    spacing, size = texture.spacing, texture.size
     w = np.empty(4)
     v = np.empty(4)
     dw = np.empty(4)
@@ -169,8 +327,8 @@ def add_to_texture(
     half = 0.5 * (size - 1)
     xx, xy, yy = curve[0], curve[1], curve[2]
     for k in range(n):
-        dx = pixels[k, 0] - place[0]
-        dy = pixels[k, 1] - place[1]
+        dx = pixels[k, PIXEL_X] - place[0]
+        dy = pixels[k, PIXEL_Y] - place[1]
         s = inverse[0, 0] * dx + inverse[0, 1] * dy
         t = inverse[1, 0] * dx + inverse[1, 1] * dy
         if s * s + t * t > window * window:
@@ -187,8 +345,8 @@ def add_to_texture(
             for a in range(4):
                 blurred = xx * ew[a] * v[b] + xy * dw[a] * dv[b] + yy * w[a] * ev[b]
                 row[4 * b + a] = w[a] * v[b] + blurred
-        weight = pixels[k, 3] * gain * gain
-        target = (pixels[k, 2] - offset) / gain
+        weight = pixels[k, PIXEL_WEIGHT] * gain * gain
+        target = (pixels[k, PIXEL_VALUE] - offset) / gain
         first = (j - 1) * size + i - 1
         for b in range(16):
             r = first + (b // 4) * size + b % 4
@@ -200,16 +358,15 @@ def add_to_texture(
 
 
 @njit(**_OPTIONS)
-def fit_place(
-    pixels, n, start, inverse, curve, coefficients, window, spacing, size, steps, last, found
-):
-    """Move one image over the texture: Gauss-Newton on the place, the gain and the offset.
+def fit_place(patch, start, coefficients, window, texture, steps, last, found):
+    """Register one image with the texture: Gauss-Newton on its shift, gain and offset.
 
-    After `steps` steps; if `last`, what is found is evaluated once more where they end.
-
-    `found` gets: shift x, y; gain; offset; the information xx, xy, yy on the shift for noise 1;
-    weighted sum of squares; that of the image about its mean; number of pixels.
+    `found` (FOUND_COLUMNS,) holds shift, gain and offset to start with and gets the result after
+    `steps` steps. If `last` is 1, residuals and information are evaluated once more where the last
+    step ends; if it is 0, they are those before it. Returns False if the image cannot be measured.
     """
+    pixels, n, inverse, curve = patch.pixels, patch.n, patch.inverse, patch.curve
+    spacing, size = texture.spacing, texture.size
     w = np.empty(4)
     v = np.empty(4)
     dw = np.empty(4)
@@ -218,8 +375,8 @@ def fit_place(
     ev = np.empty(4)
     half = 0.5 * (size - 1)
     xx, xy, yy = curve[0], curve[1], curve[2]
-    gain = found[2]
-    offset = found[3]
+    gain = found[FOUND_GAIN]
+    offset = found[FOUND_OFFSET]
     normal = np.empty((4, 4))
     rhs = np.empty(4)
     row = np.empty(4)
@@ -229,15 +386,15 @@ def fit_place(
         square = s0 = s1 = s2 = 0.0
         used = 0
         for k in range(n):
-            # The pixels are those of the window at the start, whatever the shift.
-            dx = pixels[k, 0] - start[0]
-            dy = pixels[k, 1] - start[1]
+            # The window stays where it was at the start, so that every step has the same pixels.
+            dx = pixels[k, PIXEL_X] - start[0]
+            dy = pixels[k, PIXEL_Y] - start[1]
             s = inverse[0, 0] * dx + inverse[0, 1] * dy
             t = inverse[1, 0] * dx + inverse[1, 1] * dy
             if s * s + t * t > window * window:
                 continue
-            s -= inverse[0, 0] * found[0] + inverse[0, 1] * found[1]
-            t -= inverse[1, 0] * found[0] + inverse[1, 1] * found[1]
+            s -= inverse[0, 0] * found[FOUND_X] + inverse[0, 1] * found[FOUND_Y]
+            t -= inverse[1, 0] * found[FOUND_X] + inverse[1, 1] * found[FOUND_Y]
             gs = s / spacing + half
             gt = t / spacing + half
             if not on_texture(gs, gt, size):
@@ -260,23 +417,23 @@ def fit_place(
             row[1] = -gain * (slope_s * inverse[0, 1] + slope_t * inverse[1, 1])
             row[2] = value
             row[3] = 1.0
-            off = pixels[k, 2] - gain * value - offset
-            weight = pixels[k, 3]
+            off = pixels[k, PIXEL_VALUE] - gain * value - offset
+            weight = pixels[k, PIXEL_WEIGHT]
             for a in range(4):
                 rhs[a] += weight * row[a] * off
                 for b in range(a + 1):
                     normal[a, b] += weight * row[a] * row[b]
             square += weight * off * off
             s0 += weight
-            s1 += weight * pixels[k, 2]
-            s2 += weight * pixels[k, 2] * pixels[k, 2]
+            s1 += weight * pixels[k, PIXEL_VALUE]
+            s2 += weight * pixels[k, PIXEL_VALUE] * pixels[k, PIXEL_VALUE]
             used += 1
-        found[7] = square
-        found[8] = s2 - s1 * s1 / s0 if s0 > 0.0 else 0.0
-        found[9] = used
-        if used < 12:
+        found[FOUND_SQUARE] = square
+        found[FOUND_VARIATION] = s2 - s1 * s1 / s0 if s0 > 0.0 else 0.0
+        found[FOUND_PIXELS] = used
+        if used < _FEWEST_PIXELS:
             return False
-        # Eliminate gain and offset: what is left is the information on the shift.
+        # Eliminating gain and offset leaves the information on the shift.
         for a in range(4):
             for b in range(a):
                 normal[b, a] = normal[a, b]
@@ -293,9 +450,9 @@ def fit_place(
         hxx = normal[0, 0] - x2 * normal[0, 2] - x3 * normal[0, 3]
         hxy = normal[0, 1] - x2 * normal[1, 2] - x3 * normal[1, 3]
         hyy = normal[1, 1] - y2 * normal[1, 2] - y3 * normal[1, 3]
-        found[4] = hxx
-        found[5] = hxy
-        found[6] = hyy
+        found[FOUND_XX] = hxx
+        found[FOUND_XY] = hxy
+        found[FOUND_YY] = hyy
         if turn == steps:
             return True
         bx = rhs[0] - x2 * rhs[2] - x3 * rhs[3]
@@ -306,23 +463,20 @@ def fit_place(
         sx = (hyy * bx - hxy * by) / det
         sy = (hxx * by - hxy * bx) / det
         length = math.sqrt(sx * sx + sy * sy)
-        if length > 0.7:
-            sx *= 0.7 / length
-            sy *= 0.7 / length
-        found[0] += sx
-        found[1] += sy
+        if length > _LONGEST_STEP_PX:
+            sx *= _LONGEST_STEP_PX / length
+            sy *= _LONGEST_STEP_PX / length
+        found[FOUND_X] += sx
+        found[FOUND_Y] += sy
         r2 = rhs[2] - normal[0, 2] * sx - normal[1, 2] * sy
         r3 = rhs[3] - normal[0, 3] * sx - normal[1, 3] * sy
         gain += i22 * r2 + i23 * r3
         offset += i23 * r2 + i33 * r3
-        found[2] = gain
-        found[3] = offset
-        if not (0.2 < gain < 5.0):
+        found[FOUND_GAIN] = gain
+        found[FOUND_OFFSET] = offset
+        if not (_LEAST_GAIN < gain < _MOST_GAIN):
             return False
     return True
-
-
-FOUND = 10
 
 
 @njit(cache=True)
@@ -343,10 +497,11 @@ def invert_affine(jacobian, tilt, slope, out):
 
 @njit(cache=True)
 def curve_texture(inverse, blur, pixel, spacing, out):
-    """Fill `out` with the factors of the texture's second slopes xx, xy, yy in an image's values.
+    """Fill `out` (3,) with the factors on the texture's second derivatives xx, xy, yy.
 
-    Blur (a variance in px^2 of the image, along an axis) and the pixel itself are as `inverse` puts
-    them on the texture, which shows everything through the pixels of the reference already.
+    A blur of small variance adds half its covariance times the second derivatives to a value. The
+    variance is that of the image's blur and of its pixel (px^2, along an axis), brought to the
+    texture by `inverse`, less the pixel of the reference view, which the texture contains already.
     """
     wide = blur + pixel
     scale = 0.5 / (spacing * spacing)
@@ -358,11 +513,12 @@ def curve_texture(inverse, blur, pixel, spacing, out):
 
 @njit(cache=True)
 def pin_origin(status, anchored, starts, jacobians, tilts, slope, found):
-    """Take from all images the displacement that they have in common along the surface.
+    """Subtract the displacement along the surface that all images of a track have in common.
 
-    A texture and all its images may slide together at no cost: over the rounds the origin would
-    leave the point that it was put on. Images count by what they know of their place; if some are
-    anchored (it is known that they began on the point itself), the others do not count.
+    The texture and all its places can shift together without changing any residual (a gauge
+    freedom), so the origin would drift from round to round. The common displacement is a least-
+    squares mean, weighted by the images' information. If some images are anchored (their start is
+    known to be the point itself), only those are averaged.
     """
     some = False
     for k in range(status.shape[0]):
@@ -375,9 +531,9 @@ def pin_origin(status, anchored, starts, jacobians, tilts, slope, found):
         b = jacobians[k, 0, 1] + tilts[k, 0] * slope[1]
         c = jacobians[k, 1, 0] + tilts[k, 1] * slope[0]
         d = jacobians[k, 1, 1] + tilts[k, 1] * slope[1]
-        hxx, hxy, hyy = found[k, 4], found[k, 5], found[k, 6]
-        dx = found[k, 0] - starts[k, 0]
-        dy = found[k, 1] - starts[k, 1]
+        hxx, hxy, hyy = found[k, FOUND_XX], found[k, FOUND_XY], found[k, FOUND_YY]
+        dx = found[k, FOUND_X] - starts[k, 0]
+        dy = found[k, FOUND_Y] - starts[k, 1]
         n00 += a * (hxx * a + hxy * c) + c * (hxy * a + hyy * c)
         n01 += a * (hxx * b + hxy * d) + c * (hxy * b + hyy * d)
         n11 += b * (hxx * b + hxy * d) + d * (hxy * b + hyy * d)
@@ -393,18 +549,19 @@ def pin_origin(status, anchored, starts, jacobians, tilts, slope, found):
     lean = slope[0] * s + slope[1] * t
     for k in range(status.shape[0]):
         if status[k] == MEASURED:
-            found[k, 0] -= jacobians[k, 0, 0] * s + jacobians[k, 0, 1] * t + tilts[k, 0] * lean
-            found[k, 1] -= jacobians[k, 1, 0] * s + jacobians[k, 1, 1] * t + tilts[k, 1] * lean
+            j = jacobians[k]
+            found[k, FOUND_X] -= j[0, 0] * s + j[0, 1] * t + tilts[k, 0] * lean
+            found[k, FOUND_Y] -= j[1, 0] * s + j[1, 1] * t + tilts[k, 1] * lean
 
 
 @njit(**_OPTIONS)
-def add_to_slope(
-    pixels, n, found, place, inverse, curve, tilt, coefficients, window, spacing, size, sums
-):
-    """Add what an image says about the surface's slope, whatever its place, gain and offset.
+def add_to_slope(patch, found, place, tilt, coefficients, window, texture, sums):
+    """Add an image's information on the surface's slope to `sums` (SLOPE_SUMS,).
 
-    `sums`: information xx, xy, yy, and the right-hand side x, y.
+    The image's place, gain and offset are unknown as well and are eliminated.
     """
+    pixels, n, inverse, curve = patch.pixels, patch.n, patch.inverse, patch.curve
+    spacing, size = texture.spacing, texture.size
     w = np.empty(4)
     v = np.empty(4)
     dw = np.empty(4)
@@ -416,12 +573,12 @@ def add_to_slope(
     rhs = np.zeros(6)
     half = 0.5 * (size - 1)
     xx, xy, yy = curve[0], curve[1], curve[2]
-    # A change of the slope moves what is at (s, t) by tilt (slope . (s, t)) in the image.
+    # A change of the slope moves the texture at (s, t) by tilt (slope . (s, t)) in the image.
     move_s = inverse[0, 0] * tilt[0] + inverse[0, 1] * tilt[1]
     move_t = inverse[1, 0] * tilt[0] + inverse[1, 1] * tilt[1]
     for k in range(n):
-        dx = pixels[k, 0] - place[0] - found[0]
-        dy = pixels[k, 1] - place[1] - found[1]
+        dx = pixels[k, PIXEL_X] - place[0] - found[FOUND_X]
+        dy = pixels[k, PIXEL_Y] - place[1] - found[FOUND_Y]
         s = inverse[0, 0] * dx + inverse[0, 1] * dy
         t = inverse[1, 0] * dx + inverse[1, 1] * dy
         if s * s + t * t > window * window:
@@ -442,8 +599,8 @@ def add_to_slope(
                 value += c * (w[a] * v[b] + blurred)
                 slope_s += c * dw[a] * v[b]
                 slope_t += c * w[a] * dv[b]
-        slope_s *= -found[2] / spacing
-        slope_t *= -found[2] / spacing
+        slope_s *= -found[FOUND_GAIN] / spacing
+        slope_t *= -found[FOUND_GAIN] / spacing
         change = slope_s * move_s + slope_t * move_t
         row[0] = slope_s * inverse[0, 0] + slope_t * inverse[1, 0]
         row[1] = slope_s * inverse[0, 1] + slope_t * inverse[1, 1]
@@ -451,13 +608,13 @@ def add_to_slope(
         row[3] = 1.0
         row[4] = change * s
         row[5] = change * t
-        off = pixels[k, 2] - found[2] * value - found[3]
-        weight = pixels[k, 3]
+        off = pixels[k, PIXEL_VALUE] - found[FOUND_GAIN] * value - found[FOUND_OFFSET]
+        weight = pixels[k, PIXEL_WEIGHT]
         for a in range(6):
             rhs[a] += weight * row[a] * off
             for b in range(a + 1):
                 normal[a, b] += weight * row[a] * row[b]
-    # Eliminate place, gain and offset.
+    # Eliminate place, gain and offset, the first four unknowns.
     for a in range(4):
         if not normal[a, a] > 1e-12:
             return
@@ -466,54 +623,29 @@ def add_to_slope(
             rhs[c] -= factor * rhs[a]
             for b in range(a + 1, c + 1):
                 normal[c, b] -= factor * normal[b, a]
-    sums[0] += max(normal[4, 4], 0.0)
-    sums[1] += normal[5, 4]
-    sums[2] += max(normal[5, 5], 0.0)
-    sums[3] += rhs[4]
-    sums[4] += rhs[5]
+    sums[SLOPE_XX] += max(normal[4, 4], 0.0)
+    sums[SLOPE_XY] += normal[5, 4]
+    sums[SLOPE_YY] += max(normal[5, 5], 0.0)
+    sums[SLOPE_X] += rhs[4]
+    sums[SLOPE_Y] += rhs[5]
 
 
 @in_parts(lambda offsets: len(offsets) - 1)
 def measure_tracks(
-    begin,
-    end,
-    offsets,
-    patches,
-    corners,
-    centers,
-    places,
-    starts,
-    anchored,
-    jacobians,
-    tilts,
-    types,
-    bends,
-    blurs,
-    pixel,
-    tables,
-    radius,
-    window,
-    spacing,
-    size,
-    rounds,
-    most_shift,
-    most_misfit,
-    slope_means,
-    slope_sigmas,
-    slopes,
-    found,
-    status,
-    noises,
+    begin, end, offsets, images, tables, prior, settings, slopes, found, status, noises
 ):
-    """Measure every image of every track; images of track i are offsets[i] to offsets[i + 1].
+    """Measure every image of every track.
 
-    `blurs` (n_images,) and `pixel` are variances along an axis, px^2.
-    `found` (n_images, FOUND) as in `fit_place`, shifts from `places`, beginning at `starts`, which
-    say what the texture's origin is; `status` (n_images,);
-    `noises` (n_tracks,) is the variance of a pixel in the middle of a micro image about its
-    texture; `slopes` (n_tracks, 2) are where to start and what is found, with a prior of
-    `slope_sigmas` (n_tracks,) about `slope_means` (n_tracks, 2).
+    The images of track i are offsets[i] to offsets[i + 1]. `images` is an `Images`, `tables` an
+    `OpticalTables`, `prior` a `SlopePrior`, `settings` a `Settings`. `slopes` (n_tracks, 2) hold
+    where to start and get the result. `found` (n_images, FOUND_COLUMNS) gets the shifts from
+    `images.places` and the rest, `status` (n_images,) gets MEASURED or a reason why not, `noises`
+    (n_tracks,) the variance of a pixel in the middle of a micro image about its texture.
     """
+    patches, places, starts = images.patches, images.places, images.starts
+    jacobians, tilts, blurs = images.jacobians, images.tilts, images.blurs
+    window, texture, rounds = settings.window, settings.texture, settings.rounds
+    spacing, size = texture.spacing, texture.size
     band = 3 * size + 4
     side = patches.shape[1]
     for track in range(begin, end):
@@ -522,33 +654,32 @@ def measure_tracks(
         first = offsets[track]
         last = offsets[track + 1]
         n_images = last - first
-        pixels = np.empty((max(n_images, 1), side * side, 4))
+        pixels = np.empty((max(n_images, 1), side * side, PIXEL_COLUMNS))
         counts = np.empty(n_images, np.int64)
         place = np.empty(2)
         for k in range(n_images):
             image = first + k
             counts[k] = pull_pixels(
                 patches[image],
-                corners[image],
-                centers[image],
-                types[image],
-                bends[image],
+                images.corners[image],
+                images.centers[image],
+                images.types[image],
+                images.bends[image],
                 tables,
-                radius,
                 pixels[k],
             )
             if not blurs[image] <= window * window:  # so blurred that the window shows nothing
                 counts[k] = 0
-            for a in range(FOUND):
+            for a in range(FOUND_COLUMNS):
                 found[image, a] = 0.0
-            found[image, 0] = starts[image, 0]
-            found[image, 1] = starts[image, 1]
-            found[image, 2] = 1.0
+            found[image, FOUND_X] = starts[image, 0]
+            found[image, FOUND_Y] = starts[image, 1]
+            found[image, FOUND_GAIN] = 1.0
             status[image] = MEASURED
         noises[track] = math.nan
         inverse = np.empty((max(n_images, 1), 2, 2))
         curves = np.empty((max(n_images, 1), 3))
-        sums = np.empty(5)
+        sums = np.empty(SLOPE_SUMS)
         misfits = np.empty(n_images)
         for turn in range(rounds):
             matrix[:] = 0.0
@@ -556,30 +687,26 @@ def measure_tracks(
             for k in range(n_images):
                 image = first + k
                 invert_affine(jacobians[image], tilts[image], slopes[track], inverse[k])
-                curve_texture(inverse[k], blurs[image], pixel, spacing, curves[k])
+                curve_texture(inverse[k], blurs[image], settings.pixel, spacing, curves[k])
                 if status[image] != MEASURED:
                     continue
-                place[0] = places[image, 0] + found[image, 0]
-                place[1] = places[image, 1] + found[image, 1]
+                place[0] = places[image, 0] + found[image, FOUND_X]
+                place[1] = places[image, 1] + found[image, FOUND_Y]
                 add_to_texture(
-                    pixels[k],
-                    counts[k],
+                    Patch(pixels[k], counts[k], inverse[k], curves[k]),
                     place,
-                    inverse[k],
-                    curves[k],
-                    found[image, 2],
-                    found[image, 3],
-                    window + 0.75,
-                    spacing,
-                    size,
+                    found[image, FOUND_GAIN],
+                    found[image, FOUND_OFFSET],
+                    window + _TEXTURE_MARGIN_PX,
+                    texture,
                     matrix,
                     rhs,
                 )
             total = 0.0
             for r in range(size * size):
                 total += matrix[r, 0]
-            ridge = 1e-3 * total / (size * size) + 1e-12
-            # Coefficients that no pixel reaches follow their neighbors.
+            ridge = _SMOOTHNESS * total / (size * size) + 1e-12
+            # Penalize differences of neighboring coefficients; see `_SMOOTHNESS`.
             for r in range(size * size):
                 for step in (1, size):
                     if r >= step and (step == size or r % size > 0):
@@ -597,54 +724,55 @@ def measure_tracks(
             for k in range(n_images):
                 image = first + k
                 good = fit_place(
-                    pixels[k],
-                    counts[k],
+                    Patch(pixels[k], counts[k], inverse[k], curves[k]),
                     places[image],
-                    inverse[k],
-                    curves[k],
                     rhs,
                     window,
-                    spacing,
-                    size,
+                    texture,
                     _FIRST_STEPS if turn == 0 else 1,
                     1 if turn == rounds - 1 else 0,
                     found[image],
                 )
                 if not good:
                     status[image] = TOO_FEW_PIXELS
-                    found[image, 0] = starts[image, 0]
-                    found[image, 1] = starts[image, 1]
-                    found[image, 2] = 1.0
-                    found[image, 3] = 0.0
+                    found[image, FOUND_X] = starts[image, 0]
+                    found[image, FOUND_Y] = starts[image, 1]
+                    found[image, FOUND_GAIN] = 1.0
+                    found[image, FOUND_OFFSET] = 0.0
                     continue
-                shift = math.hypot(found[image, 0], found[image, 1])
-                if not shift < most_shift:
+                shift = math.hypot(found[image, FOUND_X], found[image, FOUND_Y])
+                if not shift < settings.most_shift:
                     status[image] = RAN_AWAY
-                    found[image, 0] = starts[image, 0]
-                    found[image, 1] = starts[image, 1]
-                    found[image, 2] = 1.0
-                    found[image, 3] = 0.0
+                    found[image, FOUND_X] = starts[image, 0]
+                    found[image, FOUND_Y] = starts[image, 1]
+                    found[image, FOUND_GAIN] = 1.0
+                    found[image, FOUND_OFFSET] = 0.0
                     continue
                 status[image] = MEASURED
-                misfits[n_good] = found[image, 7] / max(found[image, 9] - 4.0, 1.0)
+                misfits[n_good] = found[image, FOUND_SQUARE] / max(
+                    found[image, FOUND_PIXELS] - _UNKNOWNS, 1.0
+                )
                 n_good += 1
             if n_good == 0:
                 break
-            limit = most_misfit * take_median(misfits[:n_good])
+            limit = settings.most_misfit * take_median(misfits[:n_good])
             for k in range(n_images):
                 image = first + k
                 if status[image] != MEASURED:
                     continue
-                misfit = found[image, 7] / max(found[image, 9] - 4.0, 1.0)
-                if misfit > limit or found[image, 7] > 0.5 * found[image, 8]:
+                misfit = found[image, FOUND_SQUARE] / max(
+                    found[image, FOUND_PIXELS] - _UNKNOWNS, 1.0
+                )
+                most = _MOST_UNEXPLAINED * found[image, FOUND_VARIATION]
+                if misfit > limit or found[image, FOUND_SQUARE] > most:
                     status[image] = NO_AGREEMENT
                 else:
-                    square += found[image, 7]
-                    freedom += found[image, 9] - 4.0
+                    square += found[image, FOUND_SQUARE]
+                    freedom += found[image, FOUND_PIXELS] - _UNKNOWNS
             noises[track] = square / freedom if freedom > 0.0 else math.nan
             pin_origin(
                 status[first:last],
-                anchored[first:last],
+                images.anchored[first:last],
                 starts[first:last],
                 jacobians[first:last],
                 tilts[first:last],
@@ -658,26 +786,22 @@ def measure_tracks(
                 image = first + k
                 if status[image] == MEASURED:
                     add_to_slope(
-                        pixels[k],
-                        counts[k],
+                        Patch(pixels[k], counts[k], inverse[k], curves[k]),
                         found[image],
                         places[image],
-                        inverse[k],
-                        curves[k],
                         tilts[image],
                         rhs,
                         window,
-                        spacing,
-                        size,
+                        texture,
                         sums,
                     )
-            prior = noises[track] / slope_sigmas[track] ** 2
-            sums[0] += prior
-            sums[2] += prior
-            sums[3] -= prior * (slopes[track, 0] - slope_means[track, 0])
-            sums[4] -= prior * (slopes[track, 1] - slope_means[track, 1])
-            det = sums[0] * sums[2] - sums[1] * sums[1]
+            weight = noises[track] / prior.sigmas[track] ** 2
+            sums[SLOPE_XX] += weight
+            sums[SLOPE_YY] += weight
+            sums[SLOPE_X] -= weight * (slopes[track, 0] - prior.means[track, 0])
+            sums[SLOPE_Y] -= weight * (slopes[track, 1] - prior.means[track, 1])
+            xx, xy, yy = sums[SLOPE_XX], sums[SLOPE_XY], sums[SLOPE_YY]
+            det = xx * yy - xy * xy
             if det > 0.0:
-                # What the texture took over comes back in the next round only: go a little beyond.
-                slopes[track, 0] += 1.3 * (sums[2] * sums[3] - sums[1] * sums[4]) / det
-                slopes[track, 1] += 1.3 * (sums[0] * sums[4] - sums[1] * sums[3]) / det
+                slopes[track, 0] += _OVERSHOOT * (yy * sums[SLOPE_X] - xy * sums[SLOPE_Y]) / det
+                slopes[track, 1] += _OVERSHOOT * (xx * sums[SLOPE_Y] - xy * sums[SLOPE_X]) / det

@@ -261,45 +261,49 @@ def measure(
     means = np.zeros((len(tracks), 2)) if slope_means is None else slope_means
     starts = np.zeros((n, 2)) if found_px is None else found_px - images.places_px
     starts[~np.isfinite(starts).all(axis=1)] = 0.0
-    found = np.zeros((n, _kernels.FOUND))
+    found = np.zeros((n, _kernels.FOUND_COLUMNS))
     status = np.zeros(n, np.uint8)
     noises = np.empty(len(tracks))
     size = 2 * math.ceil((options.window_px + 1.5) / _SPACING_PX) + 4
     _kernels.measure_tracks(
         offsets,
-        patches.values,
-        patches.corners_px.astype(np.float64),
-        centers,
-        images.places_px,
-        starts,
-        np.zeros(n, np.bool_) if anchored is None else anchored,
-        images.jacobians,
-        images.tilts,
-        types,
-        bends,
-        blur_variances,
-        _PIXEL_VARIANCE_PX2,
-        (
-            optics.weights.astype(np.float64),
-            optics.shifts_px.astype(np.float64),
-            optics.drifts_px.astype(np.float64),
+        _kernels.Images(
+            patches=patches.values,
+            corners=patches.corners_px.astype(np.float64),
+            centers=centers,
+            places=images.places_px,
+            starts=starts,
+            anchored=np.zeros(n, np.bool_) if anchored is None else anchored,
+            jacobians=images.jacobians,
+            tilts=images.tilts,
+            types=types,
+            bends=bends,
+            blurs=blur_variances,
         ),
-        optics.radius_px,
-        options.window_px,
-        _SPACING_PX,
-        size,
-        options.rounds,
-        options.most_shift_px,
-        options.most_misfit,
-        means,
-        np.broadcast_to(np.asarray(slope_sigma, np.float64), len(tracks)).copy(),
+        _kernels.OpticalTables(
+            weights=optics.weights.astype(np.float64),
+            shifts=optics.shifts_px.astype(np.float64),
+            drifts=optics.drifts_px.astype(np.float64),
+            radius=optics.radius_px,
+        ),
+        _kernels.SlopePrior(
+            means, np.broadcast_to(np.asarray(slope_sigma, np.float64), len(tracks)).copy()
+        ),
+        _kernels.Settings(
+            window=options.window_px,
+            texture=_kernels.TextureGrid(_SPACING_PX, size),
+            pixel=_PIXEL_VARIANCE_PX2,
+            rounds=options.rounds,
+            most_shift=options.most_shift_px,
+            most_misfit=options.most_misfit,
+        ),
         slopes,
         found,
         status,
         noises,
     )
     noise = np.repeat(noises, counts)
-    a, b, c = found[:, 4], found[:, 5], found[:, 6]
+    a, b, c = (found[:, k] for k in (_kernels.FOUND_XX, _kernels.FOUND_XY, _kernels.FOUND_YY))
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = noise / (a * c - b * b)
         covariances = np.stack([c * factor, -b * factor, -b * factor, a * factor], axis=1)
@@ -309,7 +313,7 @@ def measure(
         np.isfinite(covariances).all(axis=(1, 2)) & (covariances[:, 0, 0] > 0.0)
     )
     status[bad] = MeasureStatus.TOO_FEW_PIXELS
-    places = images.places_px + found[:, :2]
+    places = images.places_px + found[:, [_kernels.FOUND_X, _kernels.FOUND_Y]]
     places[status != MeasureStatus.MEASURED] = np.nan
     seen = np.empty((n, 2))
     _kernels.shift_points(

@@ -1,20 +1,73 @@
-"""Compiled loops of the metric room: what is one surface, and which way it faces."""
+"""Compiled loops of the metric room: connected surfaces, normals, agreement between frames."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from lifcal.arrays import Float32Array, FloatArray
 from lifcal.threads import in_parts
+
+_FEWEST_NEIGHBORS = 6.0
+"""Least number of pixels that a normal is fitted to: twice the number of its unknowns."""
+_LEAST_SPREAD = 1e-3
+"""Least determinant of the pixels' scatter matrix relative to its squared trace. Below it the
+pixels lie nearly on a line and tell no normal."""
+
+
+class Pinhole(NamedTuple):
+    """Intrinsics of a pinhole image, px; pixel centers are integers."""
+
+    fx: float
+    fy: float
+    cx: float
+    cy: float
+
+
+class OtherFrames(NamedTuple):
+    """Depth maps of other frames, and the motions from the frame that they are compared with.
+
+    Parameters
+    ----------
+    depths, sigmas : (n, rows, cols) float32
+        Depth and its standard deviation in mm; NaN where unknown.
+    rotations, translations : (n, 3, 3) and (n, 3) float64
+        Take points of this frame to the camera coordinates of the others.
+    """
+
+    depths: Float32Array
+    sigmas: Float32Array
+    rotations: FloatArray
+    translations: FloatArray
+
+
+class Agreement(NamedTuple):
+    """Rule by which other frames confirm a depth.
+
+    Parameters
+    ----------
+    needed : int
+        Number of other frames that must agree.
+    most_sigmas : float
+        Largest difference of two depths of one surface, in standard deviations.
+    common : float
+        Fraction of the variance that is common to all frames and does not average out.
+    """
+
+    needed: int
+    most_sigmas: float
+    common: float
 
 
 @njit(cache=True, inline="always")
 def connected(depth, step, row, col, i, j):
-    """Tell whether two pixels are of one surface: `step` is what may be between neighbors.
+    """Tell whether two pixels are on one surface.
 
-    NaN is of none.
+    `step` (rows, cols) is the largest change of depth between neighbors of one surface. A pixel
+    whose depth is NaN is on no surface.
     """
     apart = max(abs(i - row), abs(j - col))
     limit = apart * max(step[row, col], step[i, j])
@@ -23,9 +76,9 @@ def connected(depth, step, row, col, i, j):
 
 @in_parts(lambda depth: len(depth))
 def mark_jumps(begin, end, depth, step, reach, marked):
-    """Set `marked` where some pixel within `reach` is of another surface.
+    """Set `marked` where some pixel within `reach` pixels is on another surface.
 
-    Unknown pixels mark nothing and are not marked.
+    Unknown pixels (NaN) are not marked, and their neighbors are not marked because of them.
     """
     rows, cols = depth.shape
     for row in range(begin, end):
@@ -42,7 +95,7 @@ def mark_jumps(begin, end, depth, step, reach, marked):
 
 @njit(cache=True)
 def find_root(parents, item):
-    """Return the first of an item's set, and shorten the way to it."""
+    """Return the root of an item's set (union-find), and shorten the path to it."""
     while parents[item] != item:
         parents[item] = parents[parents[item]]
         item = parents[item]
@@ -53,7 +106,7 @@ def find_root(parents, item):
 def patch_sizes(depth, step, parents, sizes):
     """Fill `sizes` with the number of pixels of the surface that each pixel belongs to.
 
-    Pixels side by side are of one surface if their depths are `connected`. Unknown: 0.
+    Two pixels side by side are on one surface if they are `connected`. Unknown pixels get 0.
     """
     rows, cols = depth.shape
     for place in range(rows * cols):
@@ -73,7 +126,7 @@ def patch_sizes(depth, step, parents, sizes):
             if depth[row, col] == depth[row, col]:
                 root = find_root(parents, row * cols + col)
                 sizes[root // cols, root % cols] += 1
-    # Roots hold the count now; the others take it from them.
+    # The roots hold the counts now; all other pixels copy that of their root.
     for row in range(rows):
         for col in range(cols):
             if depth[row, col] == depth[row, col]:
@@ -82,12 +135,14 @@ def patch_sizes(depth, step, parents, sizes):
 
 
 @in_parts(lambda depth: len(depth))
-def fit_normals(begin, end, depth, step, fx, fy, cx, cy, half, normals):
+def fit_normals(begin, end, depth, step, pinhole, half, normals):
     """Fill `normals` (rows, cols, 3) with unit vectors towards the camera; NaN where unknown.
 
-    On a plane n . X = 1 the inverse depth is n . (x, y, 1) for rays (x, y, 1): three unknowns, by
-    least squares over (2 half + 1)^2 pixels, those of other surfaces left out.
+    On a plane n . X = 1 the inverse depth of the ray (x, y, 1) is n . (x, y, 1). These three
+    unknowns are fitted by least squares to the (2 half + 1)^2 pixels around each pixel, without
+    those on other surfaces. `pinhole` is a `Pinhole`.
     """
+    fx, fy, cx, cy = pinhole.fx, pinhole.fy, pinhole.cx, pinhole.cy
     rows, cols = depth.shape
     for row in range(begin, end):
         for col in range(cols):
@@ -112,7 +167,7 @@ def fit_normals(begin, end, depth, step, fx, fy, cx, cy, half, normals):
                         q += inverse
                         qx += x * inverse
                         qy += y * inverse
-            if n < 6.0:
+            if n < _FEWEST_NEIGHBORS:
                 continue
             sxx -= sx * sx / n
             sxy -= sx * sy / n
@@ -120,9 +175,9 @@ def fit_normals(begin, end, depth, step, fx, fy, cx, cy, half, normals):
             qx -= sx * q / n
             qy -= sy * q / n
             det = sxx * syy - sxy * sxy
-            if det < 1e-3 * (sxx + syy) ** 2:
+            if det < _LEAST_SPREAD * (sxx + syy) ** 2:
                 continue
-            # here / z = a + b x + c y in pixels about the middle one
+            # here / z = a + b x + c y, with x and y in pixels from the middle one
             b = (syy * qx - sxy * qy) / det
             c = (sxx * qy - sxy * qx) / det
             a = (q - b * sx - c * sy) / n
@@ -136,31 +191,17 @@ def fit_normals(begin, end, depth, step, fx, fy, cx, cy, half, normals):
 
 
 @in_parts(lambda depth: len(depth))
-def confirm(
-    begin,
-    end,
-    depth,
-    sigma,
-    depths,
-    sigmas,
-    rotations,
-    translations,
-    pinhole,
-    needed,
-    most_sigmas,
-    common,
-    new_depth,
-    new_sigma,
-):
-    """Fill `new_depth`, `new_sigma` with the mean of a depth map and those that agree with it.
+def confirm(begin, end, depth, sigma, others, pinhole, rule, new_depth, new_sigma):
+    """Fill `new_depth`, `new_sigma` with the mean of a depth map and of those that agree with it.
 
-    `depths`, `sigmas` (n, rows, cols) are of other frames, `rotations` and `translations` lead to
-    them; `pinhole` is fx, fy, cx, cy of all. A pixel is NaN if less than `needed` of them agree, or
-    more see something behind it. `common` is the share of the variance that does not fall
-    with their number.
+    `others` is an `OtherFrames`, `pinhole` the `Pinhole` of all frames, `rule` an `Agreement`. A
+    pixel becomes NaN if fewer frames than needed agree with it, or if more frames see something
+    behind it than agree.
     """
+    depths, sigmas = others.depths, others.sigmas
+    rotations, translations = others.rotations, others.translations
     rows, cols = depth.shape
-    fx, fy, cx, cy = pinhole[0], pinhole[1], pinhole[2], pinhole[3]
+    fx, fy, cx, cy = pinhole.fx, pinhole.fy, pinhole.cx, pinhole.cy
     for row in range(begin, end):
         for col in range(cols):
             z = float(depth[row, col])
@@ -192,15 +233,17 @@ def confirm(
                 if not (seen > 0.0 and other > 0.0):
                     continue
                 off = seen - at_z
-                if abs(off) < most_sigmas * math.sqrt(s * s + other * other):
+                if abs(off) < rule.most_sigmas * math.sqrt(s * s + other * other):
                     agree += 1
                     weight = 1.0 / (other * other)
                     total += weight
-                    # cameras that see one surface look nearly the same way
+                    # The cameras look in nearly the same direction, so a change of depth in one is
+                    # a
+                    # change by the same ratio in the other.
                     mean += weight * off * z / at_z
                 elif off > 0.0:
                     against += 1
-            if agree < needed or against > agree:
+            if agree < rule.needed or against > agree:
                 continue
             new_depth[row, col] = z + mean / total
-            new_sigma[row, col] = math.sqrt((1.0 + common * agree) / total)
+            new_sigma[row, col] = math.sqrt((1.0 + rule.common * agree) / total)

@@ -73,7 +73,8 @@ def make_cloud(
     k = intrinsics
     normals = np.empty((*depth_mm.shape, 3), np.float32)
     step = compute_steps(depth_mm, sigma_mm)
-    _kernels.fit_normals(depth_mm, step, k.fx, k.fy, k.cx, k.cy, _NORMAL_HALF, normals)
+    pinhole = _kernels.Pinhole(k.fx, k.fy, k.cx, k.cy)
+    _kernels.fit_normals(depth_mm, step, pinhole, _NORMAL_HALF, normals)
     rows, cols = np.nonzero(np.isfinite(depth_mm))
     z = depth_mm[rows, cols]
     points = np.empty((len(z), 3), np.float32)

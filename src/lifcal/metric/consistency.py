@@ -65,14 +65,18 @@ def confirm_depth(
     _kernels.confirm(
         this.depth_mm,
         this.sigma_mm,
-        np.stack([other.depth_mm for other in others]),
-        np.stack([other.sigma_mm for other in others]),
-        np.array([move.rotation for move in moves]),
-        np.array([move.translation_mm for move in moves]),
-        np.array([k.fx, k.fy, k.cx, k.cy]),
-        min(_FEWEST, (len(others) + 1) // 2),
-        _MOST_SIGMAS,
-        _IN_COMMON,
+        _kernels.OtherFrames(
+            depths=np.stack([other.depth_mm for other in others]),
+            sigmas=np.stack([other.sigma_mm for other in others]),
+            rotations=np.array([move.rotation for move in moves]),
+            translations=np.array([move.translation_mm for move in moves]),
+        ),
+        _kernels.Pinhole(k.fx, k.fy, k.cx, k.cy),
+        _kernels.Agreement(
+            needed=min(_FEWEST, (len(others) + 1) // 2),
+            most_sigmas=_MOST_SIGMAS,
+            common=_IN_COMMON,
+        ),
         depth_mm,
         sigma_mm,
     )

@@ -1,6 +1,8 @@
-"""Loops over the matches of pairs of views, for `rigidity`."""
+"""Compiled loops over the matches of pairs of views, for `lifcal.sfm.rigidity`."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -8,7 +10,72 @@ from numba import njit
 from lifcal.arrays import BoolArray, FloatArray
 
 LEAST_DEPTH = 1e-6
-"""In units of the first view's depth: a point nearer than this to the second view is behind it."""
+"""Least depth of a point in the second view, in units of its depth in the first. A point that is
+nearer counts as behind the camera."""
+
+CAMERA_F, CAMERA_ALPHA, CAMERA_RADIAL = 0, 1, 2
+"""Entries of the camera's parameters: F, alpha, and k of the radial term, which takes a recorded
+place x to x (1 + k |x|^2)."""
+
+BY_TRUE, BY_TURN, BY_SHIFT, BY_LOG_F, BY_ALPHA, BY_RADIAL = 0, 3, 6, 9, 10, 11
+N_BY = 12
+"""First columns of the derivatives of a match: by the true place and u in the first view (3), a
+turn (3), the shift (3), log F, alpha and the radial term. The columns from `BY_TURN` on are the
+nine parameters of a pair."""
+N_PARAMETERS = N_BY - BY_TURN
+
+
+class Motions(NamedTuple):
+    """A camera, and the motions from first to second views of p pairs.
+
+    Parameters
+    ----------
+    camera : (3,) float64
+        `CAMERA_F`, `CAMERA_ALPHA` and `CAMERA_RADIAL`.
+    rotations, shifts : (p, 3, 3) and (p, 3) float64
+        The shift is in units of depth times u - alpha.
+    """
+
+    camera: FloatArray
+    rotations: FloatArray
+    shifts: FloatArray
+
+
+class Matches(NamedTuple):
+    """Matches of p pairs of views, up to n of each pair.
+
+    Parameters
+    ----------
+    first, second : (p, n, 3) float64
+        Place relative to the principal point, and virtual depth u, in both views.
+    variances : (p, n, 2, 3) float64
+        Variances of both, in the first and in the second view.
+    used : (p, n) bool
+    """
+
+    first: FloatArray
+    second: FloatArray
+    variances: FloatArray
+    used: BoolArray
+
+
+class LinearMatch(NamedTuple):
+    """Linear equations of one match.
+
+    Parameters
+    ----------
+    jacobian : (3, N_BY) float64
+        Derivatives of what the second view sees.
+    residual : (3,) float64
+        Seen minus measured in the second view, if the true place moves to the measured one in the
+        first view.
+    weight : (3, 3) float64
+        Inverse covariance of the residual.
+    """
+
+    jacobian: FloatArray
+    residual: FloatArray
+    weight: FloatArray
 
 
 @njit(cache=True, nogil=True)
@@ -20,20 +87,16 @@ def _linearize_match(
     second: FloatArray,
     true: FloatArray,
     variances: FloatArray,
-    jacobian: FloatArray,
-    residual: FloatArray,
-    weight: FloatArray,
+    out: LinearMatch,
 ) -> float:
-    """Fill derivatives, residual and weight matrix of a match; return its square, or -1.
+    """Fill the linear equations of a match; return its squared misfit, or -1.
 
-    `camera`: F, alpha, and the radial term that takes a recorded place x to x (1 + k |x|^2).
-    Columns of `jacobian` (3, 12): the true place and u in the first view, a turn, the shift, log F,
-    alpha, the radial term. `variances` (2, 3) are those of the first and of the second view, which
-    the radial term leaves as they are. The residual is what is left if the true place moves to the
-    measured one, and `weight` its inverse covariance. A match that the second view cannot see (or
-    that holds NaN) gives -1.
+    `true` (3,) is the assumed place and u in the first view. `variances` (2, 3) are those of the
+    first and of the second view; the radial term does not change them. A match that the second view
+    cannot see, or that holds NaN, gives -1.
     """
-    focal, alpha, radial = camera[0], camera[1], camera[2]
+    focal, alpha, radial = camera[CAMERA_F], camera[CAMERA_ALPHA], camera[CAMERA_RADIAL]
+    jacobian, residual, weight = out.jacobian, out.residual, out.weight
     square_first = true[0] ** 2 + true[1] ** 2
     square_second = second[0] ** 2 + second[1] ** 2
     g = true[2] - alpha
@@ -49,7 +112,7 @@ def _linearize_match(
         return -1.0
     inverse = 1.0 / n_z
     seen_x, seen_y = focal * n_x * inverse, focal * n_y * inverse
-    # derivatives of n first, column by column
+    # First the derivatives of n, column by column.
     jacobian[:] = 0.0
     bend_xx = 1.0 + radial * (square_first + 2.0 * true[0] ** 2)
     bend_yy = 1.0 + radial * (square_first + 2.0 * true[1] ** 2)
@@ -59,24 +122,25 @@ def _linearize_match(
         jacobian[row, 0] = by_x * bend_xx + by_y * bend_xy
         jacobian[row, 1] = by_x * bend_xy + by_y * bend_yy
         jacobian[row, 2] = shift[row]
-        jacobian[row, 11] = (by_x * true[0] + by_y * true[1]) * square_first
-        jacobian[row, 6 + row] = g
-        jacobian[row, 9] = -(rotation[row, 0] * x + rotation[row, 1] * y)
-        jacobian[row, 10] = -shift[row]
-    jacobian[0, 4], jacobian[0, 5] = turned_z, -turned_y
-    jacobian[1, 3], jacobian[1, 5] = -turned_z, turned_x
-    jacobian[2, 3], jacobian[2, 4] = turned_y, -turned_x
-    for column in range(12):
+        jacobian[row, BY_RADIAL] = (by_x * true[0] + by_y * true[1]) * square_first
+        jacobian[row, BY_SHIFT + row] = g
+        jacobian[row, BY_LOG_F] = -(rotation[row, 0] * x + rotation[row, 1] * y)
+        jacobian[row, BY_ALPHA] = -shift[row]
+    jacobian[0, BY_TURN + 1], jacobian[0, BY_TURN + 2] = turned_z, -turned_y
+    jacobian[1, BY_TURN], jacobian[1, BY_TURN + 2] = -turned_z, turned_x
+    jacobian[2, BY_TURN], jacobian[2, BY_TURN + 1] = turned_y, -turned_x
+    # Then those of what is seen.
+    for column in range(N_BY):
         d_x, d_y, d_z = jacobian[0, column], jacobian[1, column], jacobian[2, column]
         jacobian[0, column] = (focal * d_x - seen_x * d_z) * inverse
         jacobian[1, column] = (focal * d_y - seen_y * d_z) * inverse
         jacobian[2, column] = -g * inverse * inverse * d_z
     jacobian[2, 2] += inverse
-    jacobian[0, 9] += seen_x
-    jacobian[1, 9] += seen_y
-    jacobian[2, 10] += 1.0 - inverse
-    jacobian[0, 11] -= second[0] * square_second
-    jacobian[1, 11] -= second[1] * square_second
+    jacobian[0, BY_LOG_F] += seen_x
+    jacobian[1, BY_LOG_F] += seen_y
+    jacobian[2, BY_ALPHA] += 1.0 - inverse
+    jacobian[0, BY_RADIAL] -= second[0] * square_second
+    jacobian[1, BY_RADIAL] -= second[1] * square_second
     off_x = seen_x - second[0] * (1.0 + radial * square_second)
     off_y = seen_y - second[1] * (1.0 + radial * square_second)
     off_u = alpha + g * inverse - second[2]
@@ -109,30 +173,32 @@ def _linearize_match(
     return float(square)
 
 
+@njit(cache=True)
+def _make_linear_match() -> LinearMatch:
+    """Return room for the equations of a match."""
+    return LinearMatch(np.empty((3, N_BY)), np.empty(3), np.empty((3, 3)))
+
+
 @njit(cache=True, nogil=True)
 def accumulate(
-    camera: FloatArray,
-    rotations: FloatArray,
-    shifts: FloatArray,
-    first: FloatArray,
-    second: FloatArray,
+    motions: Motions,
+    matches: Matches,
     true: FloatArray,
-    variances: FloatArray,
-    used: BoolArray,
     limit: float,
     unseen: float,
     normals: FloatArray,
     gradients: FloatArray,
     squares: FloatArray,
 ) -> None:
-    """Sum the normal equations of each pair in (turn, shift, log F, alpha, radial
-    term), and fill the squares.
+    """Sum the normal equations of each pair in its nine parameters, and fill the squared misfits.
 
-    `limit` is where the Cauchy loss bends, squared; a match that cannot be seen gets the square
-    `unseen` and no weight.
+    `limit` is the square at which the Cauchy loss bends. A match that cannot be seen gets the
+    square `unseen` and no weight.
     """
-    jacobian, residual, weight = np.empty((3, 12)), np.empty(3), np.empty((3, 3))
-    weighted = np.empty((3, 9))
+    first, second, variances, used = matches.first, matches.second, matches.variances, matches.used
+    linear = _make_linear_match()
+    jacobian, residual, weight = linear.jacobian, linear.residual, linear.weight
+    weighted = np.empty((3, N_PARAMETERS))
     for pair in range(first.shape[0]):
         normals[pair] = 0.0
         gradients[pair] = 0.0
@@ -141,16 +207,14 @@ def accumulate(
             if not used[pair, match]:
                 continue
             square = _linearize_match(
-                camera,
-                rotations[pair],
-                shifts[pair],
+                motions.camera,
+                motions.rotations[pair],
+                motions.shifts[pair],
                 first[pair, match],
                 second[pair, match],
                 true[pair, match],
                 variances[pair, match],
-                jacobian,
-                residual,
-                weight,
+                linear,
             )
             if not square >= 0.0:
                 squares[pair, match] = unseen
@@ -158,56 +222,51 @@ def accumulate(
             squares[pair, match] = min(square, unseen)
             factor = 1.0 / (1.0 + square / limit)
             for row in range(3):
-                for column in range(9):
+                for column in range(N_PARAMETERS):
                     total = 0.0
                     for k in range(3):
-                        total += weight[row, k] * jacobian[k, 3 + column]
+                        total += weight[row, k] * jacobian[k, BY_TURN + column]
                     weighted[row, column] = factor * total
-            for i in range(9):
-                for j in range(9):
+            for i in range(N_PARAMETERS):
+                for j in range(N_PARAMETERS):
                     for k in range(3):
-                        normals[pair, i, j] += jacobian[k, 3 + i] * weighted[k, j]
+                        normals[pair, i, j] += jacobian[k, BY_TURN + i] * weighted[k, j]
                 for k in range(3):
                     gradients[pair, i] += residual[k] * weighted[k, i]
 
 
 @njit(cache=True, nogil=True)
 def advance(
-    camera: FloatArray,
-    rotations: FloatArray,
-    shifts: FloatArray,
-    first: FloatArray,
-    second: FloatArray,
+    motions: Motions,
+    matches: Matches,
     true: FloatArray,
-    variances: FloatArray,
-    used: BoolArray,
     steps: FloatArray,
     moved: FloatArray,
 ) -> None:
-    """Fill where the true places in first views move to when pairs take their steps (p, 9)."""
-    jacobian, residual, weight = np.empty((3, 12)), np.empty(3), np.empty((3, 3))
+    """Fill where the true places in first views move when pairs take their steps (p, 9)."""
+    first, second, variances, used = matches.first, matches.second, matches.variances, matches.used
+    linear = _make_linear_match()
+    jacobian, residual, weight = linear.jacobian, linear.residual, linear.weight
     for pair in range(first.shape[0]):
         for match in range(first.shape[1]):
             moved[pair, match] = first[pair, match]
             if not used[pair, match]:
                 continue
             square = _linearize_match(
-                camera,
-                rotations[pair],
-                shifts[pair],
+                motions.camera,
+                motions.rotations[pair],
+                motions.shifts[pair],
                 first[pair, match],
                 second[pair, match],
                 true[pair, match],
                 variances[pair, match],
-                jacobian,
-                residual,
-                weight,
+                linear,
             )
             if not square >= 0.0:
                 continue
             for row in range(3):
-                for column in range(9):
-                    residual[row] += jacobian[row, 3 + column] * steps[pair, column]
+                for column in range(N_PARAMETERS):
+                    residual[row] += jacobian[row, BY_TURN + column] * steps[pair, column]
             for k in range(3):
                 for row in range(3):
                     for column in range(3):
@@ -221,18 +280,14 @@ def advance(
 
 @njit(cache=True, nogil=True)
 def list_residuals(
-    camera: FloatArray,
-    rotations: FloatArray,
-    shifts: FloatArray,
-    first: FloatArray,
-    second: FloatArray,
-    variances: FloatArray,
-    used: BoolArray,
-    residuals: FloatArray,
-    jacobians: FloatArray,
+    motions: Motions, matches: Matches, residuals: FloatArray, jacobians: FloatArray
 ) -> None:
-    """Fill what is seen minus what is measured, and its derivatives by the first view; or NaN."""
-    jacobian, residual, weight = np.empty((3, 12)), np.empty(3), np.empty((3, 3))
+    """Fill what second views see minus what they measured, and its derivatives by the first view.
+
+    NaN for a match that is not used or cannot be seen.
+    """
+    first, second, variances, used = matches.first, matches.second, matches.variances, matches.used
+    linear = _make_linear_match()
     for pair in range(first.shape[0]):
         for match in range(first.shape[1]):
             residuals[pair, match] = np.nan
@@ -240,40 +295,29 @@ def list_residuals(
             if not used[pair, match]:
                 continue
             square = _linearize_match(
-                camera,
-                rotations[pair],
-                shifts[pair],
+                motions.camera,
+                motions.rotations[pair],
+                motions.shifts[pair],
                 first[pair, match],
                 second[pair, match],
                 first[pair, match],
                 variances[pair, match],
-                jacobian,
-                residual,
-                weight,
+                linear,
             )
             if square >= 0.0:
-                residuals[pair, match] = residual
-                jacobians[pair, match] = jacobian[:, :3]
+                residuals[pair, match] = linear.residual
+                jacobians[pair, match] = linear.jacobian[:, :BY_TURN]
 
 
 @njit(cache=True, nogil=True)
-def keep_better(
-    camera: FloatArray,
-    rotations: FloatArray,
-    shifts: FloatArray,
-    first: FloatArray,
-    second: FloatArray,
-    true: FloatArray,
-    variances: FloatArray,
-    used: BoolArray,
-    others: FloatArray,
-) -> None:
-    """Replace true places by others, match by match, where those fit better.
+def keep_better(motions: Motions, matches: Matches, true: FloatArray, others: FloatArray) -> None:
+    """Replace true places by `others`, match by match, where those fit better.
 
-    The linear equations say little about a wrong match, and a place that they throw far away must
-    not decide whether the step of all was a good one.
+    The linear equations say little about a wrong match. A place that they move far away must not
+    decide whether the step of all pairs was a good one.
     """
-    jacobian, residual, weight = np.empty((3, 12)), np.empty(3), np.empty((3, 3))
+    first, second, variances, used = matches.first, matches.second, matches.variances, matches.used
+    linear = _make_linear_match()
     squares = np.empty(2)
     for pair in range(first.shape[0]):
         for match in range(first.shape[1]):
@@ -281,16 +325,14 @@ def keep_better(
                 continue
             for side in range(2):
                 squares[side] = _linearize_match(
-                    camera,
-                    rotations[pair],
-                    shifts[pair],
+                    motions.camera,
+                    motions.rotations[pair],
+                    motions.shifts[pair],
                     first[pair, match],
                     second[pair, match],
                     true[pair, match] if side == 0 else others[pair, match],
                     variances[pair, match],
-                    jacobian,
-                    residual,
-                    weight,
+                    linear,
                 )
             seen = squares[1] >= 0.0
             if seen and not 0.0 <= squares[0] <= squares[1]:

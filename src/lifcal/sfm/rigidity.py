@@ -26,6 +26,7 @@ from scipy.spatial.transform import Rotation
 from lifcal.arrays import BoolArray, FloatArray, IntArray, read_only
 from lifcal.errors import EstimationError
 from lifcal.sfm import _kernels
+from lifcal.sfm._kernels import Matches
 
 FOCAL_RANGE = (0.4, 12.0)
 """F that is searched, in image widths: a field of view of 103 to 4.8 degrees."""
@@ -163,23 +164,6 @@ class RigidityScan:
     noise_u: float
 
 
-class _Data(NamedTuple):
-    """Matches of all pairs: places relative to c in image widths and u, with their variances."""
-
-    first: FloatArray
-    second: FloatArray
-    variances: FloatArray
-    """(p, n, 2, 3), of first and second views."""
-    used: BoolArray
-
-    def with_noise(self, place: float, factor_u: float) -> _Data:
-        """Return the same matches with other noise of places, and another factor on that of u."""
-        variances = self.variances.copy()
-        variances[..., :2] = place**2
-        variances[..., 2] *= factor_u**2
-        return self._replace(variances=variances)
-
-
 class _Fit(NamedTuple):
     """A camera, the motions of the pairs, the true places in first views, and the misfit."""
 
@@ -189,6 +173,19 @@ class _Fit(NamedTuple):
     shifts: FloatArray
     true: FloatArray
     cost: float
+
+    @property
+    def motions(self) -> _kernels.Motions:
+        """The camera and the motions, as the kernels take them."""
+        return _kernels.Motions(self.camera, self.rotations, self.shifts)
+
+
+def _with_noise(data: Matches, place: float, factor_u: float) -> Matches:
+    """Return the same matches with other noise of places, and another factor on that of u."""
+    variances = data.variances.copy()
+    variances[..., :2] = place**2
+    variances[..., 2] *= factor_u**2
+    return data._replace(variances=variances)
 
 
 class _Normal(NamedTuple):
@@ -228,10 +225,10 @@ def scan_focal_length(
     chosen = _choose_pairs(pairs)
     few = _pack(chosen[:_SCAN_PAIRS], middle, width, _SCAN_MATCHES, rng)
     focals = np.geomspace(*FOCAL_RANGE, _FOCAL_STEPS)
-    scan = _scan(few.with_noise(_SIGMA_PX / width, _FACTOR_U), focals)
+    scan = _scan(_with_noise(few, _SIGMA_PX / width, _FACTOR_U), focals)
     plain = _pack(chosen, middle, width, _MOST_MATCHES, rng)
     place, factor = _SIGMA_PX / width, _FACTOR_U
-    data = plain.with_noise(place, factor)
+    data = _with_noise(plain, place, factor)
     minima = [
         _solve(data, _align(data, *fit.camera[:2].tolist()), _ALL, _REFINE_STEPS)
         for fit in _find_minima(scan)
@@ -239,7 +236,7 @@ def scan_focal_length(
     for _ in range(_NOISE_ROUNDS):
         factors = _measure_noise(data, min(minima, key=lambda fit: fit.cost))
         place, factor = place * factors[0], factor * factors[1]
-        data = plain.with_noise(place, factor)
+        data = _with_noise(plain, place, factor)
         minima = [_solve(data, fit, _ALL, _REFINE_STEPS) for fit in minima]
         if max(abs(np.log(factors))) < _NOISE_SETTLED:
             break
@@ -304,7 +301,7 @@ def find_strangers(
             sigma_second=np.where(known, pair.sigma_second, (anywhere - best.alpha) / scan.noise_u),
         )
         data = _pack([blind], middle, width, len(known), None)
-        data = data.with_noise(scan.noise_px / width, scan.noise_u)
+        data = _with_noise(data, scan.noise_px / width, scan.noise_u)
         fit = _align(data, best.focal_px / width, best.alpha)
         fit = fit._replace(camera=np.array([*fit.camera[:2], best.radial]))
         _, normal = _relax(data, fit, _middle_u(data), _RELAX_ROUNDS)
@@ -422,7 +419,7 @@ def _pack(
     width: float,
     most: int,
     rng: np.random.Generator | None,
-) -> _Data:
+) -> Matches:
     """Return so many matches of each pair at most, at random or (no generator) the first."""
     shape = (len(pairs), most)
     places = np.zeros((2, *shape, 3))
@@ -440,7 +437,7 @@ def _pack(
             places[side, i, :n, :2] = (points[some, :2] - middle) / width
             places[side, i, :n, 2] = points[some, 2]
             variances[i, :n, side, 2] = sigma[some] ** 2
-    return _Data(places[0], places[1], variances, used)
+    return Matches(places[0], places[1], variances, used)
 
 
 # The misfit of a camera, and its minimum over the motions
@@ -461,12 +458,12 @@ def _parameters(fit: _Fit, middle: float) -> FloatArray:
     return derivatives
 
 
-def _accumulate(data: _Data, fit: _Fit, middle: float) -> _Normal:
+def _accumulate(data: Matches, fit: _Fit, middle: float) -> _Normal:
     n = len(data.first)
     normals, gradients = np.empty((n, 9, 9)), np.empty((n, 9))
     squares = np.empty(data.used.shape)
     found = normals, gradients, squares
-    _kernels.accumulate(*fit[:3], *data[:2], fit.true, *data[2:], _LIMIT, _UNSEEN, *found)
+    _kernels.accumulate(fit.motions, data, fit.true, _LIMIT, _UNSEEN, *found)
     derivatives = _parameters(fit, middle)
     transposed = np.swapaxes(derivatives, 1, 2)
     return _Normal(
@@ -474,11 +471,11 @@ def _accumulate(data: _Data, fit: _Fit, middle: float) -> _Normal:
     )
 
 
-def _step(data: _Data, fit: _Fit, steps: FloatArray, middle: float) -> _Fit:
+def _step(data: Matches, fit: _Fit, steps: FloatArray, middle: float) -> _Fit:
     """Return the fit after each pair's step (p, 9); the last three are the same for all pairs."""
     linear = (_parameters(fit, middle) @ steps[..., None])[..., 0]
     true = np.empty_like(fit.true)
-    _kernels.advance(*fit[:3], *data[:2], fit.true, *data[2:], linear, true)
+    _kernels.advance(fit.motions, data, fit.true, linear, true)
     distance = middle - float(fit.camera[1])
     farther = float(np.exp(steps[0, 7]))
     moved = _Fit(
@@ -494,7 +491,7 @@ def _step(data: _Data, fit: _Fit, steps: FloatArray, middle: float) -> _Fit:
         true,
         np.inf,
     )
-    _kernels.keep_better(*moved[:3], *data[:2], true, *data[2:], fit.true)
+    _kernels.keep_better(moved.motions, data, true, fit.true)
     return moved
 
 
@@ -515,7 +512,7 @@ def _reduce(normal: _Normal, dampings: FloatArray) -> tuple[FloatArray, FloatArr
     return solved, matrix, pulls
 
 
-def _relax(data: _Data, fit: _Fit, middle: float, rounds: int) -> tuple[_Fit, _Normal]:
+def _relax(data: Matches, fit: _Fit, middle: float, rounds: int) -> tuple[_Fit, _Normal]:
     """Minimise over the motions alone, each pair with a damping of its own."""
     dampings = np.full(len(data.first), 1e-3)
     normal = _accumulate(data, fit, middle)
@@ -538,7 +535,7 @@ def _relax(data: _Data, fit: _Fit, middle: float, rounds: int) -> tuple[_Fit, _N
     return fit._replace(cost=float(normal.costs.sum())), normal
 
 
-def _solve(data: _Data, fit: _Fit, free: tuple[bool, bool, bool], iterations: int) -> _Fit:
+def _solve(data: Matches, fit: _Fit, free: tuple[bool, bool, bool], iterations: int) -> _Fit:
     """Minimise over the motions and what is free of the camera (Levenberg-Marquardt).
 
     Epipolar lines are so much sharper than depths that the linear equations hold for small steps of
@@ -579,11 +576,11 @@ def _pick(better: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
     return np.where(better.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
 
-def _middle_u(data: _Data) -> float:
+def _middle_u(data: Matches) -> float:
     return float(np.median(data.first[..., 2][data.used]))
 
 
-def _align(data: _Data, focal: float, alpha: float) -> _Fit:
+def _align(data: Matches, focal: float, alpha: float) -> _Fit:
     """Return the motions that bring the points of first views nearest to those of second ones."""
     clouds = []
     for points in (data.first, data.second):
@@ -614,7 +611,7 @@ def _align(data: _Data, focal: float, alpha: float) -> _Fit:
     return _Fit(np.array([focal, alpha, 0.0]), rotations, shifts, data.first, np.inf)
 
 
-def _scan(data: _Data, focals: FloatArray) -> list[_Fit]:
+def _scan(data: Matches, focals: FloatArray) -> list[_Fit]:
     """Return the best fit for each F."""
     low, high = np.percentile(data.first[..., 2][data.used], [2.0, 98.0])
     spread = max(high - low, 1e-3 * abs(high))
@@ -636,7 +633,7 @@ def _find_minima(scan: Sequence[_Fit]) -> list[_Fit]:
 
 
 def _judge(
-    data: _Data, minima: Sequence[_Fit], views: IntArray, width: float
+    data: Matches, minima: Sequence[_Fit], views: IntArray, width: float
 ) -> tuple[FocalHypothesis, ...]:
     """Return the minima that survive, with sigmas that know what matches of a view share."""
     least = min(fit.cost for fit in minima)
@@ -666,7 +663,7 @@ def _judge(
     return tuple(found)
 
 
-def _measure_noise(data: _Data, fit: _Fit) -> tuple[float, float]:
+def _measure_noise(data: Matches, fit: _Fit) -> tuple[float, float]:
     """Return factors on the noise of places and on that of u, from the residuals of a fit.
 
     Across epipolar lines only places have noise. Along them it is that of u, as far as a match has
@@ -674,7 +671,7 @@ def _measure_noise(data: _Data, fit: _Fit) -> tuple[float, float]:
     the two views' u differ by, the larger counts.
     """
     residuals, jacobians = np.empty((*data.used.shape, 3)), np.empty((*data.used.shape, 3, 3))
-    _kernels.list_residuals(*fit[:3], *data[:2], *data[2:], residuals, jacobians)
+    _kernels.list_residuals(fit.motions, data, residuals, jacobians)
     good = np.isfinite(residuals).all(axis=-1)
     residuals, jacobians, variances = residuals[good], jacobians[good], data.variances[good]
     parallax = np.linalg.norm(jacobians[:, :2, 2], axis=1)

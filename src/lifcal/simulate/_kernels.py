@@ -1,35 +1,237 @@
 """Compiled loops of the simulator: rays from sensor pixels to textured surfaces.
 
-Frames: the image side is mirrored, so that raw coordinates grow with camera coordinates; lateral
-positions there are in mm relative to the principal point. A ray in object space is
-`(origin_x, origin_y, 0) + t (slope_x, slope_y, 1)`, so `t` is the depth z.
-
-`surfaces` is (near, quads, balls, world_from_cam); `textures` is (texture_of, n_levels, levels,
-texels).
-Row layouts, in camera coordinates:
-quads: normal 0-2, plane distance 3, u 4-6, u offset 7, v 8-10, v offset 11, shade 12, texels a
-       mm 13
-balls: center 0-2, radius 3, shade 4, texels a mm 5
-Surfaces are numbered quads first, then balls. Texture levels: (n_textures, n_levels, 3) offset,
-width, height; a level stores its channels red, green, blue, luminance one after the other.
+The image side is mirrored, so that raw coordinates grow with camera coordinates; lateral positions
+there are in mm relative to the principal point. A ray in object space is
+`(origin_x, origin_y, 0) + t (slope_x, slope_y, 1)`, so `t` is the depth z. Surfaces are in camera
+coordinates, in mm, and are numbered quads first, then balls.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
-from lifcal.camera._kernels import cell_range, row_items
+from lifcal.arrays import Float32Array, FloatArray, IntArray
+from lifcal.camera._kernels import LensTable, cell_range, row_items
 from lifcal.threads import in_parts
 
 NEAREST_MM = 1e-6
+"""Least depth of a hit: a ray does not meet a surface at the main lens itself."""
+_LARGEST_TEXEL = math.sqrt(2.0)
+"""Footprint in texels from which on the next coarser mip level is sampled: the middle, in octaves,
+between one texel and two."""
+
+QUAD_NORMAL, QUAD_DISTANCE = 0, 3
+QUAD_U, QUAD_U_OFFSET = 4, 7
+QUAD_V, QUAD_V_OFFSET = 8, 11
+QUAD_SHADE, QUAD_DENSITY = 12, 13
+QUAD_COLUMNS = 14
+"""Columns of a quad: normal (3) and distance of its plane; gradient (3) and offset of the texture
+coordinate u, the same of v; factor on its texture; texels per mm."""
+
+BOUND_LEFT, BOUND_RIGHT, BOUND_TOP, BOUND_BOTTOM = 0, 1, 2, 3
+"""Columns of the bounds of a quad's slopes: least and greatest x / z, least and greatest y / z."""
+
+BALL_X, BALL_Y, BALL_Z, BALL_RADIUS, BALL_SHADE, BALL_DENSITY = 0, 1, 2, 3, 4, 5
+BALL_COLUMNS = 6
+"""Columns of a ball: center, radius, factor on its texture, texels per mm at the equator."""
+
+LEVEL_OFFSET, LEVEL_WIDTH, LEVEL_HEIGHT = 0, 1, 2
+"""Entries of a mip level: where its texels begin, and its size."""
+
+LENS_IMAGE_X, LENS_IMAGE_Y, LENS_X, LENS_Y = 0, 1, 2, 3
+LENS_FROM_STOP, LENS_TO_SENSOR, LENS_SPREAD, LENS_MAIN_FOCAL = 4, 5, 6, 7
+"""Columns of a micro lens, mm: micro-image center; lens center; distance from the stop and to the
+sensor; factor by which points of the micro aperture are spread over the plane of the stop; focal
+length of the main lens for rays to this micro lens."""
+
+SAMPLE_X, SAMPLE_Y, SAMPLE_DISC_X, SAMPLE_DISC_Y = 0, 1, 2, 3
+"""Columns of a ray sample: place in the pixel (0 to 1; beyond for a blurred sensor), and place in
+the used part of the aperture (unit disc)."""
+
+
+class Surfaces(NamedTuple):
+    """Surfaces in camera coordinates.
+
+    Parameters
+    ----------
+    near : (n_surfaces,) float64
+        Least depth of each surface.
+    quads : (n_quads, QUAD_COLUMNS) float64
+    balls : (n_balls, BALL_COLUMNS) float64
+    world_from_cam : (3, 3) float64
+        Rotation; the texture of a ball does not turn with the camera.
+    """
+
+    near: FloatArray
+    quads: FloatArray
+    balls: FloatArray
+    world_from_cam: FloatArray
+
+
+class Textures(NamedTuple):
+    """Textures with their mip levels.
+
+    Parameters
+    ----------
+    texture_of : (n_surfaces,) int64
+        Texture of each surface.
+    n_levels : (n_textures,) int64
+    levels : (n_textures, most levels, 3) int64
+        `LEVEL_OFFSET`, `LEVEL_WIDTH` and `LEVEL_HEIGHT`.
+    texels : (n_texels,) uint8
+        A level stores its channels red, green, blue and luminance one after the other.
+    """
+
+    texture_of: IntArray
+    n_levels: IntArray
+    levels: IntArray
+    texels: npt.NDArray[np.uint8]
+
+
+class World(NamedTuple):
+    """Everything that rays can meet; `background` (4,) float64 has the channels of textures."""
+
+    surfaces: Surfaces
+    textures: Textures
+    background: FloatArray
+
+
+class Bundles(NamedTuple):
+    """Bundles of rays in object space.
+
+    Parameters
+    ----------
+    slopes : (n_bundles, 2) float64
+        Middle slope of each bundle.
+    spread : float
+        Largest difference of a ray's slope from it.
+    reach_mm : float
+        Largest distance from the main lens' center at which rays start.
+    """
+
+    slopes: FloatArray
+    spread: float
+    reach_mm: float
+
+
+class Candidates(NamedTuple):
+    """Surfaces that the rays of each bundle can meet, by ascending least depth.
+
+    Parameters
+    ----------
+    surfaces : (n_bundles, n_surfaces) int16
+        Only the first entries of a row are valid, as many as `counts` says.
+    counts : (n_bundles,) int64
+    """
+
+    surfaces: npt.NDArray[np.int16]
+    counts: IntArray
+
+
+class Sampling(NamedTuple):
+    """Ray samples; each pixel takes one of the sets.
+
+    Parameters
+    ----------
+    samples : (n_sets, n_rays, 4) float32
+        `SAMPLE_X` to `SAMPLE_DISC_Y`.
+    seed : uint64
+    """
+
+    samples: Float32Array
+    seed: np.uint64
+
+
+class Sensor(NamedTuple):
+    """The part of the sensor that is rendered.
+
+    Parameters
+    ----------
+    first_row, first_col : int
+    pixel_mm : float
+    principal : (2,) float64
+        Principal point, raw px.
+    displacement : (height + 1, width + 1, 2) float32
+        Undistorted minus recorded place of the pixels' corners, px.
+    channels : (2, 2) int64
+        Color channel of the pixels of the mosaic.
+    """
+
+    first_row: int
+    first_col: int
+    pixel_mm: float
+    principal: FloatArray
+    displacement: Float32Array
+    channels: IntArray
+
+
+class ObjectDistortion(NamedTuple):
+    """Distortion of the main lens in object space, see `distort_slope`.
+
+    `nearness` is one over the distance that it refers to, 1 / mm.
+    """
+
+    a: float
+    b: float
+    nearness: float
+
+
+class MainLens(NamedTuple):
+    """The main lens: distance of the stop behind it, radius of the stop, distortion."""
+
+    stop: float
+    radius: float
+    distortion: ObjectDistortion
+    distorts: bool
+
+
+class MicroLenses(NamedTuple):
+    """The micro lenses.
+
+    Parameters
+    ----------
+    table : LensTable
+        Finds the lenses around a pixel by their recorded micro-image centers.
+    lenses : (n_lenses, 8) float64
+        `LENS_IMAGE_X` to `LENS_MAIN_FOCAL`.
+    radius : float
+        Radius of the micro apertures, mm.
+    reach_px : float
+        Distance from a micro-image center that the light of its lens can reach.
+    cos4 : bool
+        Whether light that arrives obliquely is dimmer.
+    """
+
+    table: LensTable
+    lenses: FloatArray
+    radius: float
+    reach_px: float
+    cos4: bool
+
+
+class Footprint(NamedTuple):
+    """Size of a sample on a surface at depth z: |alpha z + beta| mm."""
+
+    alpha: float
+    beta: float
+
+
+class PinholeView(NamedTuple):
+    """A pinhole at the main lens' center; candidates are listed by tiles of `tile_px` pixels."""
+
+    focal_px: float
+    principal: FloatArray
+    tile_px: int
 
 
 @njit(cache=True, inline="always")
 def pick_set(seed, row, col, n_sets):
-    """Return a sample set for a pixel, from a hash of the seed and the place."""
+    """Return the sample set of a pixel: a hash of the seed and the place."""
     h = np.uint64(seed) ^ (np.uint64(row) << np.uint64(32)) ^ np.uint64(col)
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -39,12 +241,15 @@ def pick_set(seed, row, col, n_sets):
 
 @njit(cache=True, inline="always")
 def sample_texture(texels, levels, texture, level, channel, u, v):
-    """Return the bilinear value at (u, v), 0 to 255, NaN outside [0, 1]^2; edges are extended."""
+    """Return the bilinear value of a texture at (u, v), 0 to 255; NaN outside [0, 1]^2.
+
+    Up to half a texel beyond the outermost texel centers, their values are extended.
+    """
     if not (0.0 <= u <= 1.0 and 0.0 <= v <= 1.0):
         return math.nan
-    offset = levels[texture, level, 0]
-    width = levels[texture, level, 1]
-    height = levels[texture, level, 2]
+    offset = levels[texture, level, LEVEL_OFFSET]
+    width = levels[texture, level, LEVEL_WIDTH]
+    height = levels[texture, level, LEVEL_HEIGHT]
     base = offset + channel * width * height
     x = min(max(u * width - 0.5, 0.0), width - 1.0)
     y = min(max(v * height - 0.5, 0.0), height - 1.0)
@@ -62,11 +267,11 @@ def sample_texture(texels, levels, texture, level, channel, u, v):
 
 @njit(cache=True)
 def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
-    """Return the first surface that a ray meets (-1: none), its depth and the place (u, v) on it.
+    """Return the first surface that a ray meets, its depth and the place (u, v) on it.
 
-    `candidates` are sorted by `near`, the least depth of each surface.
+    The surface is -1 if the ray meets none. `candidates` are sorted by `surfaces.near`.
     """
-    near, quads, balls, world_from_cam = surfaces
+    near, quads, balls = surfaces.near, surfaces.quads, surfaces.balls
     n_quads = quads.shape[0]
     best = math.inf
     hit = -1
@@ -78,18 +283,18 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
             break
         if s < n_quads:
             q = quads[s]
-            denominator = q[0] * sx + q[1] * sy + q[2]
+            denominator = q[QUAD_NORMAL] * sx + q[QUAD_NORMAL + 1] * sy + q[QUAD_NORMAL + 2]
             if denominator == 0.0:
                 continue
-            t = (q[3] - q[0] * ox - q[1] * oy) / denominator
+            t = (q[QUAD_DISTANCE] - q[QUAD_NORMAL] * ox - q[QUAD_NORMAL + 1] * oy) / denominator
             if not (t > NEAREST_MM and t < best):
                 continue
             x = ox + t * sx
             y = oy + t * sy
-            u = q[4] * x + q[5] * y + q[6] * t - q[7]
+            u = q[QUAD_U] * x + q[QUAD_U + 1] * y + q[QUAD_U + 2] * t - q[QUAD_U_OFFSET]
             if u < 0.0 or u > 1.0:
                 continue
-            v = q[8] * x + q[9] * y + q[10] * t - q[11]
+            v = q[QUAD_V] * x + q[QUAD_V + 1] * y + q[QUAD_V + 2] * t - q[QUAD_V_OFFSET]
             if v < 0.0 or v > 1.0:
                 continue
             best = t
@@ -98,12 +303,13 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
             hit_v = v
         else:
             b = balls[s - n_quads]
-            px = ox - b[0]
-            py = oy - b[1]
-            pz = -b[2]
+            px = ox - b[BALL_X]
+            py = oy - b[BALL_Y]
+            pz = -b[BALL_Z]
             a = sx * sx + sy * sy + 1.0
             half = px * sx + py * sy + pz
-            discriminant = half * half - a * (px * px + py * py + pz * pz - b[3] * b[3])
+            radius = b[BALL_RADIUS]
+            discriminant = half * half - a * (px * px + py * py + pz * pz - radius * radius)
             if discriminant < 0.0:
                 continue
             t = (-half - math.sqrt(discriminant)) / a
@@ -112,10 +318,10 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
                 hit = s
     if hit >= n_quads:
         b = balls[hit - n_quads]
-        nx = (ox + best * sx - b[0]) / b[3]
-        ny = (oy + best * sy - b[1]) / b[3]
-        nz = (best - b[2]) / b[3]
-        r = world_from_cam
+        nx = (ox + best * sx - b[BALL_X]) / b[BALL_RADIUS]
+        ny = (oy + best * sy - b[BALL_Y]) / b[BALL_RADIUS]
+        nz = (best - b[BALL_Z]) / b[BALL_RADIUS]
+        r = surfaces.world_from_cam
         wx = r[0, 0] * nx + r[0, 1] * ny + r[0, 2] * nz
         wy = r[1, 0] * nx + r[1, 1] * ny + r[1, 2] * nz
         wz = r[2, 0] * nx + r[2, 1] * ny + r[2, 2] * nz
@@ -125,37 +331,40 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
 
 
 @njit(cache=True, inline="always")
-def radiance_of(hit, u, v, footprint_mm, channel, surfaces, textures, background):
-    """Return the radiance of a place on a surface, averaged over about `footprint_mm`."""
-    _, quads, balls, _ = surfaces
-    texture_of, n_levels, levels, texels = textures
+def radiance_of(hit, u, v, footprint_mm, channel, world):
+    """Return the radiance of a place on a surface, averaged over about `footprint_mm`.
+
+    `hit`, u and v are from `find_surface`; `world` is a `World`.
+    """
+    quads, balls, textures = world.surfaces.quads, world.surfaces.balls, world.textures
     if hit < 0:
-        return background[channel]
+        return world.background[channel]
     n_quads = quads.shape[0]
     if hit < n_quads:
-        shade = quads[hit, 12]
-        size = footprint_mm * quads[hit, 13]
+        shade = quads[hit, QUAD_SHADE]
+        size = footprint_mm * quads[hit, QUAD_DENSITY]
     else:
-        shade = balls[hit - n_quads, 4]
-        size = footprint_mm * balls[hit - n_quads, 5]
-    texture = texture_of[hit]
+        shade = balls[hit - n_quads, BALL_SHADE]
+        size = footprint_mm * balls[hit - n_quads, BALL_DENSITY]
+    texture = textures.texture_of[hit]
     level = 0
-    while size > 1.4142135623730951 and level < n_levels[texture] - 1:
+    while size > _LARGEST_TEXEL and level < textures.n_levels[texture] - 1:
         size *= 0.5
         level += 1
-    value = sample_texture(texels, levels, texture, level, channel, u, v)
+    value = sample_texture(textures.texels, textures.levels, texture, level, channel, u, v)
     return shade * value * (1.0 / 255.0)
 
 
 @njit(cache=True)
 def place_in_overlap(disc_x, disc_y, radius, other_radius, other_x, other_y):
-    """Return a point in the overlap of two discs for one of the unit disc, and its weight.
+    """Map a point of the unit disc into the overlap of two discs; return it and its weight.
 
-    The first disc is around the origin. The unit disc is stretched along the line of the centers
-    to the overlap's width, and across to its height there. Weighted with the area that a point
-    stands for, relative to that of the first disc, evenly spread points of the unit disc give the
-    mean over the first disc of what is 0 outside the overlap. None is lost: points at random in one
-    disc, of which some miss the other, would make the brightness of a few rays noisy.
+    The first disc is centered at the origin. The unit disc is stretched along the line of the
+    centers to the overlap's width, and across it to the overlap's height there. The weight is the
+    area that the point stands for, relative to that of the first disc. So evenly spread points of
+    the unit disc give the mean over the first disc of a function that is 0 outside the overlap. No
+    ray is wasted: with random points in one disc, of which some miss the other, the brightness
+    would be noisy.
     """
     square = other_x * other_x + other_y * other_y
     if other_radius >= radius and square <= (other_radius - radius) ** 2:
@@ -178,16 +387,14 @@ def place_in_overlap(disc_x, disc_y, radius, other_radius, other_x, other_y):
     return cos * along - sin * across, sin * along + cos * across, weight
 
 
-@in_parts(lambda slopes: len(slopes))
-def cull_surfaces(
-    begin, end, slopes, spread, reach_mm, order, near, quad_slopes, balls, out, counts
-):
+@in_parts(lambda bundles: len(bundles.slopes))
+def cull_surfaces(begin, end, bundles, order, near, quad_slopes, balls, candidates):
     """List for each bundle of rays the surfaces that it can meet, in the order of `order`.
 
-    A bundle's rays leave the main lens within `reach_mm` of its middle, with slopes within `spread`
-    of `slopes[bundle]`. `quad_slopes` (n_quads, 4): bounds of (x / z, y / z) over the corners,
-    infinite for quads that come too close.
+    `bundles` is a `Bundles`, `candidates` the `Candidates` to fill. `quad_slopes` (n_quads, 4) are
+    the bounds of (x / z, y / z) over the corners, infinite for quads that come too close.
     """
+    slopes, spread, reach_mm = bundles.slopes, bundles.spread, bundles.reach_mm
     n_quads = quad_slopes.shape[0]
     for bundle in range(begin, end):
         sx = slopes[bundle, 0]
@@ -198,23 +405,24 @@ def cull_surfaces(
             if s < n_quads:
                 margin = spread + (reach_mm / near[s] if near[s] > 0.0 else math.inf)
                 b = quad_slopes[s]
-                if sx < b[0] - margin or sx > b[1] + margin:
+                if sx < b[BOUND_LEFT] - margin or sx > b[BOUND_RIGHT] + margin:
                     continue
-                if sy < b[2] - margin or sy > b[3] + margin:
+                if sy < b[BOUND_TOP] - margin or sy > b[BOUND_BOTTOM] + margin:
                     continue
             else:
                 b = balls[s - n_quads]
-                if b[2] + b[3] <= 0.0:
+                if b[BALL_Z] + b[BALL_RADIUS] <= 0.0:
                     continue
-                dx = b[0] - b[2] * sx
-                dy = b[1] - b[2] * sy
+                dx = b[BALL_X] - b[BALL_Z] * sx
+                dy = b[BALL_Y] - b[BALL_Z] * sy
                 slope = math.sqrt(sx * sx + sy * sy)
-                margin = b[3] * (1.0 + slope) + reach_mm + (b[2] + b[3]) * spread
+                margin = b[BALL_RADIUS] * (1.0 + slope) + reach_mm
+                margin += (b[BALL_Z] + b[BALL_RADIUS]) * spread
                 if dx * dx + dy * dy > margin * margin:
                     continue
-            out[bundle, count] = s
+            candidates.surfaces[bundle, count] = s
             count += 1
-        counts[bundle] = count
+        candidates.counts[bundle] = count
 
 
 @njit(cache=True, inline="always")
@@ -222,11 +430,11 @@ def distort_slope(main_x, main_y, slope_x, slope_y, distortion):
     """Return the slope of a ray behind a main lens that distorts in object space.
 
     The ray meets the main lens at (main_x, main_y) and would leave a perfect one with (slope_x,
-    slope_y). `distortion` is a, b and one over the distance that the distortion refers to.
+    slope_y). `distortion` is an `ObjectDistortion`.
     """
-    a, b, nearness = distortion
-    # Slope from the lens' center to where the ray is at the distance 1 / nearness. The object
-    # side is turned: the ray starts at minus (main_x, main_y).
+    a, b, nearness = distortion.a, distortion.b, distortion.nearness
+    # The slope from the lens center to the ray at the distance 1 / nearness. The object side is
+    # mirrored: the ray starts at minus (main_x, main_y).
     from_x = slope_x - nearness * main_x
     from_y = slope_y - nearness * main_y
     square = from_x * from_x + from_y * from_y
@@ -235,59 +443,26 @@ def distort_slope(main_x, main_y, slope_x, slope_y, distortion):
 
 
 @in_parts(lambda out: len(out))
-def render_raw(
-    begin,
-    end,
-    window,
-    stop,
-    distortion,
-    with_distortion,
-    with_cos4,
-    pixel_mm,
-    principal,
-    main_radius,
-    micro_radius,
-    displacement,
-    centers_raw,
-    lenses,
-    start,
-    items,
-    origin,
-    shape,
-    cell,
-    reach_px,
-    samples,
-    seed,
-    channels,
-    candidates,
-    n_candidates,
-    surfaces,
-    textures,
-    background,
-    footprint_alpha,
-    footprint_beta,
-    out,
-):
-    """Fill `out` with the light on each sensor pixel of `window` (first row, first column).
+def render_raw(begin, end, sensor, sampling, main, micro, candidates, world, footprint, out):
+    """Fill `out` with the light on each pixel of a part of the sensor.
 
-    1 is a pixel that sees white through the whole micro aperture. `samples` (n_sets, n_rays, 4):
-    place in the pixel (0..1, 0..1; beyond for a blurred sensor) and in the used part of the
-    aperture (unit disc).
-
-    `stop` is the distance of the stop behind the main lens, `distortion` that in object space, see
-    `distort_slope`. `lenses` (n_lenses, 8), mm from the axis: micro-image center x, y; lens center
-    x, y; distance from the stop; distance to the sensor; how the points of the micro aperture are
-    spread over the plane of the stop, see below; and the main lens' focal length for rays that come
-    to this micro lens.
+    A value of 1 is that of a pixel that sees white through the whole micro aperture. The arguments
+    are a `Sensor`, a `Sampling`, a `MainLens`, a `MicroLenses`, the `Candidates` of each micro
+    lens, a `World` and a `Footprint`.
     """
+    pixel_mm, principal, displacement = sensor.pixel_mm, sensor.principal, sensor.displacement
+    samples, lenses, reach_px = sampling.samples, micro.lenses, micro.reach_px
+    table = micro.table
+    centers_raw, start, items = table.centers, table.start, table.items
+    origin, shape, cell = table.origin, table.shape, table.cell
     n_sets = samples.shape[0]
     n_rays = samples.shape[1]
     for i_row in range(begin, end):
-        row = i_row + window[0]
+        row = i_row + sensor.first_row
         for i_col in range(out.shape[1]):
-            col = i_col + window[1]
-            chosen = pick_set(seed, row, col, n_sets)
-            channel = channels[row & 1, col & 1]
+            col = i_col + sensor.first_col
+            chosen = pick_set(sampling.seed, row, col, n_sets)
+            channel = sensor.channels[row & 1, col & 1]
             # Undistorted corners of the pixel, mm from the principal point.
             x00 = (col - 0.5 + displacement[row, col, 0] - principal[0]) * pixel_mm
             y00 = (row - 0.5 + displacement[row, col, 1] - principal[1]) * pixel_mm
@@ -308,23 +483,24 @@ def render_raw(
                     dy = centers_raw[lens, 1] - row
                     if dx * dx + dy * dy > reach_px * reach_px:
                         continue
-                    cx = lenses[lens, 0]
-                    cy = lenses[lens, 1]
-                    lens_x = lenses[lens, 2]
-                    lens_y = lenses[lens, 3]
-                    from_stop = lenses[lens, 4]
-                    to_sensor = lenses[lens, 5]
+                    cx = lenses[lens, LENS_IMAGE_X]
+                    cy = lenses[lens, LENS_IMAGE_Y]
+                    lens_x = lenses[lens, LENS_X]
+                    lens_y = lenses[lens, LENS_Y]
+                    from_stop = lenses[lens, LENS_FROM_STOP]
+                    to_sensor = lenses[lens, LENS_TO_SENSOR]
                     # Back through the lens, micro-aperture point r reaches the stop's plane at
                     # -ratio m + spread r, where m is the offset in the micro image.
                     ratio = from_stop / to_sensor
-                    spread = lenses[lens, 6]
-                    focal_length = lenses[lens, 7]
-                    # Of its points, the stop lets through those of this disc.
-                    disc_radius = main_radius / abs(spread)
+                    spread = lenses[lens, LENS_SPREAD]
+                    focal_length = lenses[lens, LENS_MAIN_FOCAL]
+                    # The stop lets through those points of the micro aperture that are in this
+                    # disc.
+                    disc_radius = main.radius / abs(spread)
                     light = 0.0
                     for s in range(n_rays):
-                        fx = samples[chosen, s, 0]
-                        fy = samples[chosen, s, 1]
+                        fx = samples[chosen, s, SAMPLE_X]
+                        fy = samples[chosen, s, SAMPLE_Y]
                         x = (x00 * (1.0 - fx) + x10 * fx) * (1.0 - fy)
                         x += (x01 * (1.0 - fx) + x11 * fx) * fy
                         y = (y00 * (1.0 - fx) + y10 * fx) * (1.0 - fy)
@@ -332,9 +508,9 @@ def render_raw(
                         shift_x = -ratio * (x - cx)
                         shift_y = -ratio * (y - cy)
                         rx, ry, weight = place_in_overlap(
-                            samples[chosen, s, 2],
-                            samples[chosen, s, 3],
-                            micro_radius,
+                            samples[chosen, s, SAMPLE_DISC_X],
+                            samples[chosen, s, SAMPLE_DISC_Y],
+                            micro.radius,
                             disc_radius,
                             -shift_x / spread,
                             -shift_y / spread,
@@ -345,16 +521,17 @@ def render_raw(
                         stop_y = shift_y + spread * ry
                         inner_x = (lens_x + rx - stop_x) / from_stop
                         inner_y = (lens_y + ry - stop_y) / from_stop
-                        main_x = stop_x - stop * inner_x
-                        main_y = stop_y - stop * inner_y
-                        # The main lens bends the ray; on the object side x and z both flip.
+                        main_x = stop_x - main.stop * inner_x
+                        main_y = stop_y - main.stop * inner_y
+                        # The main lens refracts the ray; on the object side both x and z change
+                        # sign.
                         slope_x = inner_x + main_x / focal_length
                         slope_y = inner_y + main_y / focal_length
-                        if with_distortion:
+                        if main.distorts:
                             slope_x, slope_y = distort_slope(
-                                main_x, main_y, slope_x, slope_y, distortion
+                                main_x, main_y, slope_x, slope_y, main.distortion
                             )
-                        if with_cos4:
+                        if micro.cos4:
                             out_x = (x - lens_x - rx) / to_sensor
                             out_y = (y - lens_y - ry) / to_sensor
                             weight /= (1.0 + out_x * out_x + out_y * out_y) ** 2
@@ -363,47 +540,32 @@ def render_raw(
                             -main_y,
                             slope_x,
                             slope_y,
-                            candidates[lens],
-                            n_candidates[lens],
-                            surfaces,
+                            candidates.surfaces[lens],
+                            candidates.counts[lens],
+                            world.surfaces,
                         )
-                        footprint = abs(footprint_alpha * depth + footprint_beta)
-                        light += weight * radiance_of(
-                            hit, u, v, footprint, channel, surfaces, textures, background
-                        )
+                        size = abs(footprint.alpha * depth + footprint.beta)
+                        light += weight * radiance_of(hit, u, v, size, channel, world)
                     total += light
             out[i_row, i_col] = total / n_rays
 
 
 @in_parts(lambda out_depth: len(out_depth))
-def render_pinhole(
-    begin,
-    end,
-    focal_px,
-    principal,
-    samples,
-    seed,
-    tile_px,
-    candidates,
-    n_candidates,
-    surfaces,
-    textures,
-    background,
-    footprint,
-    out_color,
-    out_depth,
-):
-    """Fill the view of a pinhole at the main lens' center: mean color and central depth of pixels.
+def render_pinhole(begin, end, view, sampling, candidates, world, footprint, out_color, out_depth):
+    """Fill the view of a pinhole: mean color of pixels, and depth of their central rays.
 
-    Depth is NaN where the central ray meets nothing. Candidates are listed by square tiles.
+    Depth is NaN where the central ray meets nothing. The arguments are a `PinholeView`, a
+    `Sampling`, the `Candidates` of square tiles, a `World` and a `Footprint`.
     """
+    focal_px, principal, tile_px = view.focal_px, view.principal, view.tile_px
+    samples = sampling.samples
     n_rays = samples.shape[1]
     width = out_depth.shape[1]
     n_tiles = (width + tile_px - 1) // tile_px
     for row in range(begin, end):
         for col in range(width):
             tile = (row // tile_px) * n_tiles + col // tile_px
-            chosen = pick_set(seed, row, col, samples.shape[0])
+            chosen = pick_set(sampling.seed, row, col, samples.shape[0])
             red = 0.0
             green = 0.0
             blue = 0.0
@@ -411,16 +573,16 @@ def render_pinhole(
                 hit, depth, u, v = find_surface(
                     0.0,
                     0.0,
-                    (col - 0.5 + samples[chosen, s, 0] - principal[0]) / focal_px,
-                    (row - 0.5 + samples[chosen, s, 1] - principal[1]) / focal_px,
-                    candidates[tile],
-                    n_candidates[tile],
-                    surfaces,
+                    (col - 0.5 + samples[chosen, s, SAMPLE_X] - principal[0]) / focal_px,
+                    (row - 0.5 + samples[chosen, s, SAMPLE_Y] - principal[1]) / focal_px,
+                    candidates.surfaces[tile],
+                    candidates.counts[tile],
+                    world.surfaces,
                 )
-                size = footprint * depth
-                red += radiance_of(hit, u, v, size, 0, surfaces, textures, background)
-                green += radiance_of(hit, u, v, size, 1, surfaces, textures, background)
-                blue += radiance_of(hit, u, v, size, 2, surfaces, textures, background)
+                size = abs(footprint.alpha * depth + footprint.beta)
+                red += radiance_of(hit, u, v, size, 0, world)
+                green += radiance_of(hit, u, v, size, 1, world)
+                blue += radiance_of(hit, u, v, size, 2, world)
             out_color[row, col, 0] = red / n_rays
             out_color[row, col, 1] = green / n_rays
             out_color[row, col, 2] = blue / n_rays
@@ -429,8 +591,8 @@ def render_pinhole(
                 0.0,
                 (col - principal[0]) / focal_px,
                 (row - principal[1]) / focal_px,
-                candidates[tile],
-                n_candidates[tile],
-                surfaces,
+                candidates.surfaces[tile],
+                candidates.counts[tile],
+                world.surfaces,
             )
             out_depth[row, col] = depth if hit >= 0 else math.nan

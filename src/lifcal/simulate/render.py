@@ -147,9 +147,9 @@ class PackedScene:
         self.background = np.ascontiguousarray(background, np.float64)
 
     @property
-    def textures(self) -> tuple[IntArray, IntArray, IntArray, npt.NDArray[np.uint8]]:
-        """The arrays that the kernels take: texture of each surface, level tables, texels."""
-        return self.texture_of, self.n_levels, self.levels, self.texels
+    def textures(self) -> _kernels.Textures:
+        """The textures, as the kernels take them."""
+        return _kernels.Textures(self.texture_of, self.n_levels, self.levels, self.texels)
 
     def _surfaces(self) -> tuple[Quad | Ball, ...]:
         return (*self.scene.quads, *self.scene.balls)
@@ -192,9 +192,9 @@ class SurfacesInCamera:
         rotation = cam_from_world.rotation
         self.world_from_cam = np.ascontiguousarray(rotation.T)
         n_quads, n_balls = len(scene.quads), len(scene.balls)
-        self.quads = np.zeros((n_quads, 14))
+        self.quads = np.zeros((n_quads, _kernels.QUAD_COLUMNS))
         self.quad_slopes = np.empty((n_quads, 4))
-        self.balls = np.zeros((n_balls, 6))
+        self.balls = np.zeros((n_balls, _kernels.BALL_COLUMNS))
         self.near = np.zeros(n_quads + n_balls)
         for index, quad in enumerate(scene.quads):
             origin = rotation @ quad.origin_world_mm + cam_from_world.translation_mm
@@ -229,43 +229,20 @@ class SurfacesInCamera:
         self.order = np.argsort(self.near, kind="stable")
 
     @property
-    def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """The arrays that the kernels take: least depths, quads, balls, rotation to the world."""
-        return self.near, self.quads, self.balls, self.world_from_cam
+    def arrays(self) -> _kernels.Surfaces:
+        """The surfaces, as the kernels take them."""
+        return _kernels.Surfaces(self.near, self.quads, self.balls, self.world_from_cam)
 
-    def cull(
-        self, slopes: FloatArray, spread: float, reach_mm: float
-    ) -> tuple[npt.NDArray[np.int16], IntArray]:
-        """List the surfaces that bundles of rays can meet, nearest first.
-
-        Parameters
-        ----------
-        slopes : (n_bundles, 2) float64
-            Middle slope of each bundle.
-        spread : float
-            Largest deviation of slopes from it.
-        reach_mm : float
-            Largest distance from the main lens' center at which rays start.
-
-        Returns
-        -------
-        candidates : (n_bundles, n_surfaces) int16
-        counts : (n_bundles,) int64
-        """
-        candidates = np.empty((len(slopes), max(len(self.order), 1)), np.int16)
-        counts = np.empty(len(slopes), np.int64)
-        _kernels.cull_surfaces(
-            slopes,
-            spread,
-            reach_mm,
-            self.order,
-            self.near,
-            self.quad_slopes,
-            self.balls,
-            candidates,
-            counts,
+    def cull(self, bundles: _kernels.Bundles) -> _kernels.Candidates:
+        """List the surfaces that bundles of rays can meet, by ascending least depth."""
+        n = len(bundles.slopes)
+        candidates = _kernels.Candidates(
+            np.empty((n, max(len(self.order), 1)), np.int16), np.empty(n, np.int64)
         )
-        return candidates, counts
+        _kernels.cull_surfaces(
+            bundles, self.order, self.near, self.quad_slopes, self.balls, candidates
+        )
+        return candidates
 
 
 class Renderer:
@@ -321,7 +298,7 @@ class Renderer:
 
     @cached_property
     def _lenses(self) -> FloatArray:
-        """Arrays of the micro lenses for the kernel, see `_kernels.render_raw`."""
+        """The table of micro lenses that the kernel takes, see `_kernels.MicroLenses`."""
         optics, lenses = self.optics, self.optics.micro_lenses
         p = optics.camera.parameters
         total = p.lens_to_array_mm + p.array_to_sensor_mm
@@ -348,8 +325,8 @@ class Renderer:
         )
 
     @cached_property
-    def _bundles(self) -> tuple[FloatArray, float, float]:
-        """The rays of each micro lens in object space, as `SurfacesInCamera.cull` takes them."""
+    def _bundles(self) -> _kernels.Bundles:
+        """The rays of each micro lens in object space."""
         optics, lenses = self.optics, self.optics.micro_lenses
         errors, focal_lengths = optics.imperfections, optics.main_focal_lengths_mm
         stop, main, micro = errors.stop_mm, optics.main_radius_mm, optics.micro_radius_mm
@@ -373,7 +350,7 @@ class Renderer:
             most = 2.0 * float(square.max())
             spread *= 1.0 + 3.0 * abs(a) * most + 5.0 * abs(b) * most * most
             spread += reach_mm * self._nearness
-        return slopes, spread, reach_mm
+        return _kernels.Bundles(slopes, spread, reach_mm)
 
     def render_white(self, seed: int = 0) -> Float32Array:
         """Return the light on the sensor when everything outside is white, (height, width)."""
@@ -411,40 +388,37 @@ class Renderer:
         ):
             raise InputError(f"window {window} is not inside the image of {width} x {height} px")
         surfaces = scene.in_camera(cam_from_world)
-        candidates, n_candidates = surfaces.cull(*self._bundles)
         footprint = _PREFILTER_PX / camera.array.focal_px
-        centers_raw, start, items, origin, shape, cell = camera.grid.index.table
         errors = optics.imperfections
         out = np.empty((n_y, n_x), np.float32)
         _kernels.render_raw(
-            np.array([y, x]),
-            float(errors.stop_mm),
-            (errors.object_distortion_a, errors.object_distortion_b, self._nearness),
-            errors.distorts_in_object_space,
-            errors.cos4,
-            camera.pixel_size_mm,
-            camera.principal_point_px,
-            optics.main_radius_mm,
-            optics.micro_radius_mm,
-            self._displacement,
-            centers_raw,
-            self._lenses,
-            start,
-            items,
-            origin,
-            shape,
-            cell,
-            self._reach_px,
-            self.samples,
-            np.uint64(seed),
-            self.channels,
-            candidates,
-            n_candidates,
-            surfaces.arrays,
-            scene.textures,
-            scene.background,
-            camera.array.alpha * footprint,
-            camera.array.beta_mm * footprint,
+            _kernels.Sensor(
+                first_row=y,
+                first_col=x,
+                pixel_mm=camera.pixel_size_mm,
+                principal=camera.principal_point_px,
+                displacement=self._displacement,
+                channels=self.channels,
+            ),
+            _kernels.Sampling(self.samples, np.uint64(seed)),
+            _kernels.MainLens(
+                stop=float(errors.stop_mm),
+                radius=optics.main_radius_mm,
+                distortion=_kernels.ObjectDistortion(
+                    errors.object_distortion_a, errors.object_distortion_b, self._nearness
+                ),
+                distorts=errors.distorts_in_object_space,
+            ),
+            _kernels.MicroLenses(
+                table=camera.grid.index.table,
+                lenses=self._lenses,
+                radius=optics.micro_radius_mm,
+                reach_px=self._reach_px,
+                cos4=errors.cos4,
+            ),
+            surfaces.cull(self._bundles),
+            _kernels.World(surfaces.arrays, scene.textures, scene.background),
+            _kernels.Footprint(camera.array.alpha * footprint, camera.array.beta_mm * footprint),
             out,
         )
         return out
@@ -472,21 +446,15 @@ class Renderer:
         tile_cols = np.arange(0, width, _TILE_PX) + (_TILE_PX - 1) / 2
         tile_y, tile_x = np.meshgrid(tile_rows, tile_cols, indexing="ij")
         tiles = (np.column_stack([tile_x.ravel(), tile_y.ravel()]) - principal) / focal
-        candidates, n_candidates = surfaces.cull(tiles, 0.75 * _TILE_PX / focal, 0.0)
+        bundles = _kernels.Bundles(tiles, 0.75 * _TILE_PX / focal, 0.0)
         color = np.empty((height, width, 3), np.float32)
         depth = np.empty((height, width), np.float32)
         _kernels.render_pinhole(
-            focal,
-            principal,
-            self.samples,
-            np.uint64(0),
-            _TILE_PX,
-            candidates,
-            n_candidates,
-            surfaces.arrays,
-            scene.textures,
-            scene.background,
-            _PREFILTER_PX / focal,
+            _kernels.PinholeView(focal, principal, _TILE_PX),
+            _kernels.Sampling(self.samples, np.uint64(0)),
+            surfaces.cull(bundles),
+            _kernels.World(surfaces.arrays, scene.textures, scene.background),
+            _kernels.Footprint(_PREFILTER_PX / focal, 0.0),
             color,
             depth,
         )

@@ -1,9 +1,9 @@
 """Virtual depth: at which `u` the micro images agree, for each pixel of the virtual image.
 
-From coarse to fine: a sweep over levels of 1/u with a semi-global sum finds the surface; the
-micro images' own gradients then move it between the levels, with a plane through each window; last
-the planes are evaluated at the output's pixels. Method and limits:
-docs/theory/virtual-depth.md; figures: docs/figures/virtual-depth.md.
+The estimate goes from coarse to fine. A plane sweep over levels of 1/u with semi-global matching
+finds the surface. The gradients of the micro images then refine it between the levels, with a plane
+fitted to each window. Last, the planes are evaluated at the output's pixels. The method, its
+figures and its limits are in docs/theory/virtual-depth.md.
 """
 
 from __future__ import annotations
@@ -19,49 +19,85 @@ from lifcal.arrays import Float32Array, FloatArray, cut_rows
 from lifcal.camera.grid import MicroLensGrid
 from lifcal.errors import EstimationError, InputError
 from lifcal.imaging.filters import sharpen
-from lifcal.virtual import _kernels
+from lifcal.virtual import _kernels_cost, _kernels_refine
+from lifcal.virtual._kernels_refine import (
+    FUSED_COLUMNS,
+    N_SUMS,
+    PLANE_FREEDOM,
+    PLANE_NOISE,
+    PLANE_RHO,
+    PLANE_SLOPE_X,
+    PLANE_SLOPE_Y,
+    PLANE_VARIANCE,
+)
+from lifcal.virtual._kernels_sampling import SHARPENING, SPLINE_NOISE
 from lifcal.virtual.optics import LensOptics
 from lifcal.virtual.widening import widen
 from lifcal.virtual.workspace import NoWorkspace, Workspace
 
 _LEVEL_PX = 0.42
-"""How far the outermost sample moves from one level to the next."""
+"""Distance in px that the outermost sample of a micro image moves from one level to the next. It is
+less than half a pixel, so that the cost between two levels is close to a parabola."""
 _MOST_STEP = 0.042
-"""Of rho from one level to the next: the refinement starts within half of it."""
+"""Largest relative step of rho from one level to the next, for cameras with small micro images. The
+refinement starts within half a step and may change rho by `_MOST_CHANGE`."""
 _CELLS_A_PITCH = 6.0
+"""Number of cells of the sweep along one lens pitch: a compromise between detail and time."""
 _ROUNDS = ((1, 4), (2, 6))
-"""Of refinement: points along a cell's side, and half the width of the window in cells."""
+"""Rounds of refinement: sample points along a cell's side, and half the width of the window in
+cells. The first round only has to bring rho near enough for the second."""
 _SWEEP_HALF = 2
+"""Half the width, in cells, of the window that costs are averaged over (5 x 5)."""
 _SMALL_JUMP = 0.4
 _LARGE_JUMP = 2.0
+"""Penalties of semi-global matching for a change by one level and by more, in units of
+log(1 + cost / noise). docs/figures/virtual-depth.md compares the result with larger windows."""
 _EDGE = 0.05
+"""Relative change of rho from which on two neighbors are on different surfaces: a little more than
+one level."""
 _MOST_CHANGE = 0.06
+"""Largest relative change of rho by the refinement. Farther away the linear equations do not hold,
+so the estimate is flagged as ambiguous."""
 _CHOICE_WINDOW = 1
+"""Half the width in output pixels of the window over which two surfaces are compared at a depth
+edge. It is small, because the window itself may reach across the edge."""
 _RANGE_U = (1.7, 16.0)
+"""Virtual depths that are searched if no range is given. At smaller u hardly any point is seen by
+two lenses; at larger u more lenses see a point than the kernels list (`MOST_LENSES`)."""
 _RANGE_NEAR_U = 4.0
-"""Beyond this so many lenses see a point that the cores of their images are enough."""
+"""Virtual depth beyond which so many lenses see a point that the cores of their micro images are
+enough to find the range."""
 _RANGE_CORE = 0.6
+"""Radius of that core as a fraction of the radius in use."""
 _RANGE_STEP = 0.08
+"""Relative step of rho while the range is searched: about twice that of the depth map, to save
+time."""
 RANGE_MARGIN = 0.08
+"""Fraction by which the found range is widened at both ends: one step of that search."""
 _CLEAR_MARGIN = 1.2
+"""Least margin at which a place has a clear depth: 1 + cost / noise of every level that is not near
+the best one is at least exp(1.2) = 3.3 times as large as that of the best."""
 _FEWEST_CLEAR = 50
+"""Least number of places with a clear depth that a range is taken from."""
 _CERTAIN_SHARE = 0.05
-"""Of places that are clear at one sign of u: hundreds of times what the wrong sign has."""
+"""Fraction of places with a clear depth at one sign of u that makes the sign certain: the wrong
+sign has hundreds of times fewer."""
 _LEAST_FREEDOM = 6.0
+"""Least degrees of freedom of a window with a depth: fewer say too little about their own noise."""
 SYSTEMATIC = 0.0003
 _SYSTEMATIC_BLUR = 0.0005
-"""Of u: what resampling and the lens model leave, and for each pixel of blur that the sharpest lens
-type has (docs/theory/virtual-depth.md)."""
+"""Relative error of u that resampling and the lens model leave, and the error added for each pixel
+of blur of the sharpest lens type (set by hand, docs/theory/virtual-depth.md)."""
 _NOT_PLANE = 1.8
-"""By which variances are raised for what planes through windows leave: steps and bends of a surface
-that cannot be told from noise (docs/theory/virtual-depth.md)."""
+"""Factor on variances for what planes through windows cannot follow: steps and bends of a surface
+that cannot be told from noise (set by hand, docs/theory/virtual-depth.md)."""
 _CORRELATED = 0.42
-"""Share of the interpolated noise that neighboring samples have in common, at the frequencies of
-the gradients (docs/theory/virtual-depth.md)."""
+"""Fraction of the interpolated noise that neighboring samples share, at the frequencies of the
+gradients (set by hand, docs/theory/virtual-depth.md)."""
 
 
 class DepthFlag(enum.IntFlag):
-    """Why a pixel's virtual depth is unknown or to be taken with care."""
+    """Reasons why the virtual depth of a pixel is unknown or less certain."""
 
     NO_TEXTURE = 1
     """The micro images look alike at many depths: sigma is beyond the limit. u is NaN."""
@@ -89,7 +125,7 @@ class DepthOptions:
     depth_range : (float, float) or None
         Virtual depths `u` to search, both positive or both negative; None finds them.
     most_sigma : float
-        Where sigma is beyond this part of u, it is unknown.
+        Largest sigma as a fraction of u; where it is larger, u is unknown.
     """
 
     scale: float = 0.5
@@ -130,7 +166,7 @@ class VirtualDepth:
     scale : float
         Size relative to the raw image.
     depth_range : (float, float)
-        What was searched.
+        Virtual depths that were searched.
     noise : float
         Median standard deviation of a value between devignetted pixels, in the image's unit.
     """
@@ -145,7 +181,7 @@ class VirtualDepth:
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """Where u is known."""
+        """Mask of the pixels whose u is known, (rows, cols)."""
         found: npt.NDArray[np.bool_] = np.isfinite(self.u)
         return found
 
@@ -189,28 +225,29 @@ def estimate_virtual_depth(
     rhos = make_levels(depth_range, optics.radius_px)
 
     cost = space.take("cost", (*shape, len(rhos)), np.float32)
-    _kernels.sweep(image, table, lenses, rhos, _interleave(len(rhos)), step, _SWEEP_HALF, cost)
-    _kernels.compress(cost, _typical_noise(cost))
+    _kernels_cost.sweep(image, table, lenses, rhos, _interleave(len(rhos)), step, _SWEEP_HALF, cost)
+    _kernels_cost.compress(cost, _typical_noise(cost))
     total = space.take("total", cost.shape, np.float32)
-    _add_up_ways(cost, total)
+    _sum_path_costs(cost, total)
     rho, margin = np.empty(shape), np.empty(shape, np.float32)
-    _kernels.pick(total, rhos, rho, margin)
+    _kernels_cost.pick(total, rhos, rho, margin)
     del cost, total
 
     first = rho
-    sums = space.take("sums", (_kernels.SUMS, *shape), np.float64)
-    fused = space.take("fused", (*shape, _kernels.FUSED), np.float64)
+    sums = space.take("sums", (N_SUMS, *shape), np.float64)
+    fused = space.take("fused", (*shape, FUSED_COLUMNS), np.float64)
     spline = make_spline(image, space)
     for parts, half in _ROUNDS:
         measured_at = rho
-        _kernels.measure(spline, table, lenses, rho, step, parts, sums)
-        _kernels.fuse(rho, sums, half, _EDGE, fused)
-        settled = np.abs(fused[..., 0] / first - 1.0) < _MOST_CHANGE
-        fused[..., 0] = np.where(settled, fused[..., 0], first)
-        fused[~settled, 1:3] = 0.0
-        rho = fused[..., 0].copy()
+        _kernels_refine.measure(spline, table, lenses, rho, step, parts, sums)
+        _kernels_refine.fuse(rho, sums, half, _EDGE, fused)
+        settled = np.abs(fused[..., PLANE_RHO] / first - 1.0) < _MOST_CHANGE
+        fused[..., PLANE_RHO] = np.where(settled, fused[..., PLANE_RHO], first)
+        fused[~settled, PLANE_SLOPE_X] = 0.0
+        fused[~settled, PLANE_SLOPE_Y] = 0.0
+        rho = fused[..., PLANE_RHO].copy()
     inflation = optics.shared_noise * _correlation(rho, step / parts)
-    fused[..., 3] *= inflation
+    fused[..., PLANE_VARIANCE] *= inflation
     widen(fused, measured_at, sums, half, _EDGE, inflation, space)
     flags = _flag_cells(fused, settled, margin, options)
     return _evaluate(image, grid, optics, fused, flags, step, options, depth_range, space)
@@ -221,8 +258,8 @@ def find_depth_range(
 ) -> tuple[float, float]:
     """Return the least and greatest virtual depth in an image, with a margin.
 
-    A Keplerian camera has negative virtual depths: they are searched unless positive ones are
-    certain.
+    A Keplerian camera has negative virtual depths. They are searched too unless the positive ones
+    are certain.
 
     Raises
     ------
@@ -245,16 +282,17 @@ def find_depth_range(
         for chosen, part in ((many, core), (~many, optics)):
             order = np.flatnonzero(chosen)
             order = order[_interleave(len(order))]
-            _kernels.sweep(image, grid.index.table, part.pack(), rhos, order, step, 1, cost)
-        _kernels.compress(cost, _typical_noise(cost))
+            _kernels_cost.sweep(image, grid.index.table, part.pack(), rhos, order, step, 1, cost)
+        _kernels_cost.compress(cost, _typical_noise(cost))
         rho, margin = np.empty(shape), np.empty(shape, np.float32)
-        _kernels.pick(cost, rhos, rho, margin)
+        _kernels_cost.pick(cost, rhos, rho, margin)
         count = int((margin > _CLEAR_MARGIN).sum())
         if count > best[0]:
-            # Clear places may miss a part of the scene with less texture; their neighbors help.
+            # Parts of the scene with less texture have no clear place of their own: semi-global
+            # matching fills them in from their neighbors.
             total = np.empty_like(cost)
-            _add_up_ways(cost, total)
-            _kernels.pick(total, rhos, rho, margin)
+            _sum_path_costs(cost, total)
+            _kernels_cost.pick(total, rhos, rho, margin)
             best = (count, rho[margin > 0.0])
         if count > _CERTAIN_SHARE * rho.size:
             break
@@ -274,14 +312,14 @@ def find_depth_range(
 
 
 def make_spline(image: Float32Array, workspace: Workspace | None = None) -> Float32Array:
-    """Return the coefficients of the spline that values and gradients are taken from."""
+    """Return the B-spline coefficients that values and gradients are sampled from."""
     out = (workspace or NoWorkspace()).take("spline", image.shape, np.float32)
-    sharpen(image, _kernels.SHARPENING, out)
+    sharpen(image, SHARPENING, out)
     return out
 
 
 def make_levels(depth_range: tuple[float, float], radius_px: float) -> FloatArray:
-    """Return inverse virtual depths, evenly spaced in their logarithm, ascending in size."""
+    """Return inverse virtual depths in even steps of their logarithm, ascending in size."""
     low, high = sorted(1.0 / abs(end) for end in depth_range)
     step = min(_LEVEL_PX / radius_px, _MOST_STEP)
     count = max(math.ceil(math.log(high / low) / step) + 1, 5)
@@ -290,7 +328,7 @@ def make_levels(depth_range: tuple[float, float], radius_px: float) -> FloatArra
 
 
 def check_raw(image: Float32Array, grid: MicroLensGrid) -> None:
-    """Raise InputError if an image is not one that the kernels of this room take."""
+    """Raise InputError if the kernels of this room cannot take an image."""
     width, height = grid.image_size
     if image.shape != (height, width) or image.dtype != np.float32:
         raise InputError(
@@ -301,12 +339,12 @@ def check_raw(image: Float32Array, grid: MicroLensGrid) -> None:
 
 
 def _interleave(count: int) -> npt.NDArray[np.int64]:
-    """Return 0, 2, 4 ... 1, 3, 5 ...: cores that take halves of it get equal work."""
+    """Return 0, 2, 4 ... 1, 3, 5 ...: threads that take parts of it get about equal work."""
     return np.concatenate([np.arange(0, count, 2), np.arange(1, count, 2)])
 
 
 def _typical_noise(cost: Float32Array) -> np.float32:
-    """Return the cost where the right level has nothing but noise."""
+    """Return the typical least cost of a place: at its true level only noise is left."""
     some = cost[::3, ::3].reshape(-1, cost.shape[2])
     known = np.isfinite(some).all(axis=1)
     if not known.any():
@@ -314,26 +352,27 @@ def _typical_noise(cost: Float32Array) -> np.float32:
     return np.float32(max(float(np.quantile(some[known].min(axis=1), 0.3)), 1e-12))
 
 
-def _add_up_ways(cost: Float32Array, total: Float32Array) -> None:
-    """Fill `total` with the cheapest ways to come to each pixel and level from four directions."""
+def _sum_path_costs(cost: Float32Array, total: Float32Array) -> None:
+    """Fill `total` by semi-global matching: the sum of the path costs from four directions."""
     small, large = np.float32(_SMALL_JUMP), np.float32(_LARGE_JUMP)
-    _kernels.pass_along_rows(cost, small, large, total)
-    _kernels.pass_along_columns(cost, small, large, total)
+    _kernels_cost.pass_along_rows(cost, small, large, total)
+    _kernels_cost.pass_along_columns(cost, small, large, total)
 
 
 def _median_noise(fused: FloatArray) -> float:
-    known = np.isfinite(fused[..., 4])
-    return float(np.sqrt(np.median(fused[known, 4]))) if known.any() else 0.0
+    """Return the median standard deviation of a value; 0 if no window has one."""
+    noise = fused[..., PLANE_NOISE]
+    known = np.isfinite(noise)
+    return float(np.sqrt(np.median(noise[known]))) if known.any() else 0.0
 
 
 def _correlation(rho: FloatArray, spacing_px: float) -> FloatArray:
-    """Return by how much neighboring samples, which share pixels, raise the variance.
+    """Return the factor on the variance because neighboring samples share raw pixels.
 
-    A pixel of the raw covers |u| raw px of the virtual image: it is sampled `(|u| / spacing)^2`
-    times.
+    A raw pixel covers |u| raw px of the virtual image, so it is sampled `(|u| / spacing)^2` times.
     """
     samples = (1.0 / (np.abs(rho) * spacing_px)) ** 2
-    return np.maximum(1.0, _CORRELATED * samples / _kernels.SPLINE_NOISE**2)
+    return np.maximum(1.0, _CORRELATED * samples / SPLINE_NOISE**2)
 
 
 def _flag_cells(
@@ -342,10 +381,11 @@ def _flag_cells(
     margin: Float32Array,
     options: DepthOptions,
 ) -> npt.NDArray[np.uint8]:
+    """Return the flags of the cells, before their planes are evaluated at the output's pixels."""
     flags = np.zeros(settled.shape, np.uint8)
-    relative = np.sqrt(fused[..., 3]) / np.abs(fused[..., 0])
+    relative = np.sqrt(fused[..., PLANE_VARIANCE]) / np.abs(fused[..., PLANE_RHO])
     flags[~(relative < options.most_sigma)] |= np.uint8(DepthFlag.NO_TEXTURE)
-    flags[fused[..., 5] < _LEAST_FREEDOM] |= np.uint8(DepthFlag.FEW_LENSES)
+    flags[fused[..., PLANE_FREEDOM] < _LEAST_FREEDOM] |= np.uint8(DepthFlag.FEW_LENSES)
     flags[~settled] |= np.uint8(DepthFlag.AMBIGUOUS)
     flags[margin < 0.0] |= np.uint8(DepthFlag.OUT_OF_RANGE)
     return flags
@@ -362,13 +402,13 @@ def _evaluate(
     depth_range: tuple[float, float],
     space: Workspace,
 ) -> VirtualDepth:
-    """Bring planes and flags to the output's pixels."""
+    """Evaluate planes and flags at the output's pixels."""
     height, width = image.shape
     fine = 1.0 / options.scale
     shape = (max(round(height * options.scale), 1), max(round(width * options.scale), 1))
     rho, variance = (space.take(name, shape, np.float32) for name in ("rho", "variance"))
     hidden = space.take("hidden", shape, np.bool_)
-    _kernels.spread_out(
+    _kernels_refine.spread_out(
         image,
         grid.index.table,
         optics.pack(),

@@ -1,4 +1,4 @@
-"""Frames of one camera, one after the other, to virtual depth and totally focused images."""
+"""Virtual depth and totally focused images of the frames of one camera, one after the other."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from lifcal.virtual.sharpening import SharpeningFilters
 from lifcal.virtual.workspace import NoWorkspace, Workspace
 
 _BAYER_SHARED_NOISE = 3.2
-"""Demosaiced luminance has a quarter of a raw pixel's variance, but all of it at low frequencies:
-four times what white noise of that variance has. This is what it has at those of gradients
-(docs/theory/virtual-depth.md)."""
+"""Factor by which the noise of demosaiced luminance exceeds white noise of the same variance, at
+the frequencies of the gradients. Demosaiced luminance has a quarter of a raw pixel's variance, but
+at the lowest frequencies all of its noise, a factor of four (docs/theory/virtual-depth.md)."""
 
 
 class Rectifier(Protocol):
-    """Takes devignetted images to other coordinates, in which the grid is another one."""
+    """Resamples devignetted images to other coordinates, in which the grid differs too."""
 
     @property
     def grid(self) -> MicroLensGrid:
-        """The micro images where `apply` puts them; the image size stays."""
+        """The grid of the micro images after `apply`; the image size stays the same."""
 
     def apply(self, image: Float32Array) -> Float32Array:
         """Return a (height, width) or (height, width, 3) image in the new coordinates."""
@@ -58,13 +58,13 @@ class FocusEngine:
     grid : MicroLensGrid
         Its focal planes and overlap discs are used where it has them.
     vignetting : (height, width) float32 or None
-        From `vignetting_from_white` or `vignetting_from_frames`; None takes what the grid's overlap
-        discs predict.
+        Map from `vignetting_from_white` or `vignetting_from_frames`. None computes it from the
+        grid's overlap discs.
     options : DepthOptions or None
     bayer : str or None
-        The color mosaic that frames were interpolated from.
+        Color mosaic from which frames were interpolated.
     rectifier : Rectifier or None
-        Applied to each frame once it is devignetted; depth and focused image are then in its
+        Applied to each frame after devignetting. Depth and focused image are then in its
         coordinates.
     workspace : Workspace or None
         Keeps the large arrays for the next frame; the engine must then be used by one thread only.
@@ -97,7 +97,8 @@ class FocusEngine:
                 f"the white image is {vignetting.shape[1]} x {vignetting.shape[0]} px, the grid is "
                 f"of {width} x {height} px"
             )
-        # Nothing between micro images is used, but interpolation would spread an edge there.
+        # Pixels between micro images are not used, but a rectifier interpolates: an edge to zero
+        # there would spread into the micro images.
         between = 0.0 if rectifier is None else 1.0 / DARKEST
         with np.errstate(divide="ignore"):
             self._gain = np.where(vignetting > 0.0, 1.0 / vignetting, between).astype(np.float32)
@@ -111,7 +112,7 @@ class FocusEngine:
         self._filters = SharpeningFilters.from_optics(self.optics, self.options.scale)
 
     def devignette(self, frame: Frame) -> Float32Array:
-        """Return the luminance of a frame, even inside the micro images; rectified."""
+        """Return the devignetted luminance of a frame; rectified if there is a rectifier."""
         if frame.image_size != self.grid.image_size:
             width, height = self.grid.image_size
             raise InputError(
@@ -128,7 +129,7 @@ class FocusEngine:
         return even if self._rectifier is None else self._rectifier.apply(even)
 
     def set_range(self, frames: Iterable[Frame]) -> tuple[float, float]:
-        """Find the range of virtual depths in some frames, and search it in all from now on.
+        """Find the range of virtual depths in some frames, and use it for all later frames.
 
         Raises
         ------
@@ -144,7 +145,7 @@ class FocusEngine:
                 failure = error
         if not ends:
             raise failure or EstimationError("no frame was given", stage="virtual depth")
-        # Frames that disagree about the sign are outvoted.
+        # The majority of the frames decides about the sign of u.
         positive = sum(low > 0.0 for low, _ in ends) * 2 >= len(ends)
         ends = [end for end in ends if (end[0] > 0.0) == positive]
         found = (min(low for low, _ in ends), max(high for _, high in ends))
@@ -152,13 +153,13 @@ class FocusEngine:
         return found
 
     def set_depth_range(self, depth_range: tuple[float, float] | None) -> None:
-        """Search these virtual depths from now on; None: find them in each frame."""
+        """Set the virtual depths that are searched; None finds the range in each frame."""
         self.options = replace(self.options, depth_range=depth_range)
 
     def run(self, frame: Frame) -> FocusedFrame:
         """Estimate the virtual depth of a frame and focus it.
 
-        The range is found in the frame itself unless the options or `set_range` give it.
+        The range is found in the frame itself if neither the options nor `set_range` give it.
         """
         gray = self.devignette(frame)
         optics, space = self.optics, self._workspace

@@ -1,9 +1,10 @@
-"""At which virtual depth each lens type is in focus, from scene frames alone.
+"""Estimate the virtual depth at which each lens type is in focus, from scene frames alone.
 
 Where two lens types see the same texture equally sharp, its inverse virtual depth is the mean of
-theirs, whatever the shape of the blur: the micro apertures are of one size. So the crossings of the
-types' sharpness give the sums of their inverse focal planes, pair by pair. The overlap discs of a
-white image give their ratios. Docs: docs/theory/virtual-depth.md.
+the types' inverse focal planes. This holds for any shape of the blur, because all micro apertures
+have one size. So the depth at which the sharpness of two types is equal (a crossing) gives the sum
+of their inverse focal planes. The overlap discs of a white image give their ratios
+(docs/theory/virtual-depth.md).
 """
 
 from __future__ import annotations
@@ -20,45 +21,52 @@ from lifcal.camera.grid import Lattice, MicroLensGrid
 from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
 from lifcal.imaging.frames import Frame
-from lifcal.virtual import _kernels
+from lifcal.virtual import _kernels_refine
 from lifcal.virtual.depth import DepthOptions, estimate_virtual_depth, find_depth_range, make_spline
 from lifcal.virtual.engine import FocusEngine
 from lifcal.virtual.optics import LensOptics
 
 _SCALE = 0.25
+"""Scale of the depth maps that sharpness is measured on; full maps would only take longer."""
 _ROUNDS = 2
+"""Depth maps of the first round lack the displacements by defocus; the second round has them."""
 _CORE = 0.6
-"""Of the used radius: where the types' pixels are equally good."""
+"""Fraction of the used radius within which sharpness is measured. There the pixels of all lens
+types are equally bright, so equally noisy."""
 _BIN = 0.02
 """Width of a bin of the logarithm of 1/u."""
 _FEWEST_PIXELS = 200
+"""Least number of pixels of a bin that is used."""
 _LEAST_SIGMAS = 5.0
+"""Least significance of a difference in sharpness for which lens types count as different."""
 _LEAST_CONTRAST = 0.03
-"""Between the sharpness of lens types, (a - b) / (a + b): below it they count as one type."""
+"""Least contrast (a - b) / (a + b) between the sharpness a and b of two lens types. Below it they
+count as one type."""
 _MOST_EXTRAPOLATION = 0.35
-"""How far beyond the depths seen a crossing may lie, relative."""
+"""Largest relative distance of a crossing from the range of depths that were seen."""
 _CROSSING_SIGMA = 0.012
 _EXTRAPOLATION_SIGMA = 0.6
-"""Relative uncertainty of a crossing among the depths seen, and for each unit beyond them."""
+"""Relative uncertainty of a crossing within the depths that were seen, and its increase for each
+unit of relative distance beyond them."""
 _MIDDLE = (0.1, 0.9)
-"""Quantiles of the depths that count as seen well."""
+"""Quantiles of the depths between which depths count as well seen."""
 
 
 @dataclass(frozen=True, eq=False)
 class FocalPlanes:
-    """Focal planes of the lens types.
+    """Focal planes of the lens types and how they were found.
 
     Parameters
     ----------
     grid : MicroLensGrid
-        The grid with `focal_planes` set; with lens types, if they were found here.
+        The grid with `focal_planes` set, and with lens types if sharpness revealed them.
     planes, sigmas : (n_types,) float64
-        Virtual depth `u` in focus and its standard deviation.
+        Virtual depth `u` at which each type is in focus, and its standard deviation.
     crossings : dict
         For each pair of types, the virtual depth at which they are equally sharp and its standard
         deviation.
     findings : tuple of Finding
-        What was noticed of the images on the way.
+        Findings about the images.
     """
 
     grid: MicroLensGrid
@@ -77,8 +85,8 @@ def estimate_focal_planes(
 ) -> FocalPlanes:
     """Estimate the focal planes from textured frames whose depths reach over or near them.
 
-    A grid of one type is also tried with the types that its layout allows, for cameras whose types
-    look alike in a white image.
+    A grid of one type is also tried with the types that its layout allows: the types of some
+    cameras look alike in a white image.
 
     Parameters
     ----------
@@ -115,7 +123,6 @@ def estimate_focal_planes(
         )
     known = blind
     for _ in range(_ROUNDS):
-        # Depths from the first round lack the types' shifts; the second has them.
         crossings = _measure(images, blind, known).crossings()
         rhos, sigmas = _solve(crossings, blind)
         known = replace(blind, focal_planes=1.0 / rhos)
@@ -151,7 +158,7 @@ def _choose_images(
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """The contrast of two types as a line in 1/u, and between which 1/u it was seen well."""
+    """The contrast of two types as a linear function of 1/u, and the range of 1/u seen."""
 
     slope: float
     offset: float
@@ -163,12 +170,12 @@ class _Line:
         return abs(self.slope * (self.seen[1] - self.seen[0]))
 
     def at(self, rho: float) -> tuple[float, float]:
-        """Return the contrast at a depth and its sigma."""
+        """Return the contrast at an inverse depth, and its sigma."""
         row = np.array([rho, 1.0])
         return self.slope * rho + self.offset, math.sqrt(float(row @ self.covariance @ row))
 
     def crossing(self) -> tuple[float, float]:
-        """Return where the contrast is zero, and its sigma."""
+        """Return the inverse depth at which the contrast is zero, and its sigma."""
         rho = -self.offset / self.slope
         return rho, self.at(rho)[1] / abs(self.slope)
 
@@ -177,8 +184,8 @@ class _Line:
 class _Sharpness:
     """Sums of squared gradients by lens type, for bins of inverse virtual depth.
 
-    Only pixels that both types of a pair see count: `energy[pair]` is (n_bins, 2), `counts[pair]`
-    (n_bins,).
+    Only pixels that both types of a pair see are counted: `energy[pair]` is (n_bins, 2),
+    `counts[pair]` is (n_bins,).
     """
 
     rhos: FloatArray
@@ -192,9 +199,10 @@ class _Sharpness:
         return self.rhos[enough], (a - b) / np.maximum(a + b, 1e-30), self.counts[pair][enough]
 
     def fit(self, pair: tuple[int, int]) -> _Line | None:
-        """Fit a line in 1/u to the contrast of a pair; None if there are too few depths.
+        """Fit a linear function of 1/u to the contrast of a pair; None if there are too few depths.
 
-        It is nearly one; bins near equality tell most, it is bent far from there.
+        The contrast is nearly linear around the crossing and bends far from it, so bins with a
+        small contrast get more weight.
         """
         rho, contrast, count = self.contrast(pair)
         if len(rho) < 4:
@@ -207,7 +215,7 @@ class _Sharpness:
         return _Line(float(slope), float(offset), covariance, (float(seen[0]), float(seen[1])))
 
     def differs(self) -> bool:
-        """Tell whether any two types differ in sharpness somewhere, beyond doubt."""
+        """Tell whether any two types differ significantly in sharpness at some depth."""
         lines = [line for line in map(self.fit, self.energy) if line is not None]
         return any(
             abs(value) > max(_LEAST_CONTRAST, _LEAST_SIGMAS * sigma)
@@ -218,8 +226,8 @@ class _Sharpness:
     def crossings(self) -> dict[tuple[int, int], tuple[float, float]]:
         """Return the inverse virtual depth at which the types of each pair are equally sharp.
 
-        With its standard deviation. Pairs that hardly differ, or cross far from all depths that
-        were seen, are left out.
+        Each comes with its standard deviation. Pairs that hardly differ, or cross far from all
+        depths that were seen, are left out.
         """
         found = {}
         for pair in self.energy:
@@ -259,7 +267,7 @@ def _measure(
         depth = estimate_virtual_depth(image, known, options, optics=known_optics)
         energy = np.empty((*depth.u.shape, grid.n_types))
         rho = np.asarray(1.0 / depth.u, np.float64)
-        _kernels.type_sharpness(
+        _kernels_refine.type_sharpness(
             make_spline(image), grid.index.table, lenses, rho, 1.0 / _SCALE, depth.noise**2, energy
         )
         rhos.append(rho.ravel())
@@ -288,7 +296,7 @@ def _solve(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the inverse focal planes and their sigmas, from the means of pairs.
 
-    Where the discs tell the planes' ratios, one number is left to find.
+    Where the overlap discs give the ratios of the planes, only their common scale is estimated.
     """
     values, sigmas = np.array(list(crossings.values())).T
     means = np.zeros((len(crossings), grid.n_types))
@@ -334,13 +342,13 @@ def _suppose_types(grid: MicroLensGrid) -> MicroLensGrid | None:
 
 
 def _order_types(grid: MicroLensGrid) -> tuple[MicroLensGrid, IntArray]:
-    """Number the types by rising |focal plane|: type 0 is in focus at the least virtual depth."""
+    """Number the types by ascending |focal plane|: type 0 is in focus at the least |u|."""
     assert grid.focal_planes is not None
     assert grid.lattice is not None
     assert grid.indices_qr is not None
     order = np.argsort(np.abs(grid.focal_planes))
     rank = np.argsort(order)
-    # A rule i q + j r + k mod n gives every order of two or three types.
+    # For two or three types every order can be written as a rule i q + j r + k mod n.
     n, (i, j, k) = grid.n_types, grid.lattice.type_rule
     for sign, offset in itertools.product((1, n - 1), range(n)):
         rule = (i * sign % n, j * sign % n, (k * sign + offset) % n)

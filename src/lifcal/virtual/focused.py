@@ -1,4 +1,4 @@
-"""The totally focused image: what a pinhole at the main lens' place would see, sharp everywhere."""
+"""The totally focused image: the view of a pinhole at the main lens, sharp at every depth."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from lifcal.arrays import Float32Array
 from lifcal.camera.grid import MicroLensGrid
 from lifcal.errors import InputError
 from lifcal.imaging.filters import double, sharpen, smooth
-from lifcal.virtual import _kernels
+from lifcal.virtual import _kernels_synthesis
 from lifcal.virtual.depth import VirtualDepth
 from lifcal.virtual.optics import LensOptics
 from lifcal.virtual.sharpening import SharpeningFilters
 from lifcal.virtual.workspace import NoWorkspace, Workspace
 
 _LEAST_LIGHT = 0.05
+"""Least sum of weights of a valid pixel; a sharp micro image has a weight of 1 in its middle."""
 _CLEAR_CONTRAST = 2.4
-"""Rms, relative to the noise of the mean: where half of the detail of single raw pixels is
-believed."""
+"""Rms contrast, relative to the noise of the mean, at which half of the detail of single raw pixels
+is added. Below, the detail is mostly noise."""
 _RAMP = 1.0
-"""Relative to that, from none of the detail to all."""
+"""Width of the transition from no detail to all of it, relative to `_CLEAR_CONTRAST`."""
 _LEAST_NOISE = 1e-3
+"""Least standard deviation of a value that contrast is compared with: a quarter of an 8-bit
+step."""
 _TWICE_SHARPENING = 0.3
-"""Of the mean at twice its size, for what interpolation by lines takes off."""
+"""Sharpening of the mean at twice its size, which undoes the blur of bilinear interpolation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,7 @@ class FocusedImage:
     image : (rows, cols) or (rows, cols, 3) float32
         In the raw image's unit; 0 where not valid.
     valid : (rows, cols) bool
-        Where some micro image sees the pixel.
+        Mask of the pixels that some micro image sees.
     """
 
     image: Float32Array
@@ -53,13 +56,13 @@ def make_focused_image(
     filters: SharpeningFilters | None = None,
     workspace: Workspace | None = None,
 ) -> FocusedImage:
-    """Put the micro images together at the depths of a map.
+    """Combine the micro images at the depths of a map.
 
-    Each pixel is the mean over the micro images that see it, those in focus and those nearer to
-    their centers counting more; then what the width of the raw pixels and defocus have blurred is
-    undone as far as noise allows, and where there is contrast, what single raw pixels show beyond
-    that mean is added. In the geometry of the recorded image: with the micro-image centers it is an
-    exact pinhole image but for the main lens' distortion.
+    Each pixel is the mean over the micro images that see it; those in focus, and those that show
+    the pixel nearer to their centers, have a larger weight. Then the blur by the width of the raw
+    pixels and by defocus is undone as far as noise allows, and where there is contrast, the detail
+    of single raw pixels beyond that mean is added. The image has the geometry of the recorded one:
+    except for the main lens' distortion, it is an exact pinhole image.
 
     Parameters
     ----------
@@ -87,14 +90,14 @@ def make_focused_image(
     means = space.take("synthesised", (len(planes), *rho.shape), np.float32)
     sharp = np.empty_like(means)
     for plane, mean in zip(planes, means, strict=True):
-        _kernels.synthesise(plane, table, lenses, rho, step, mean, light)
+        _kernels_synthesis.synthesise(plane, table, lenses, rho, step, mean, light)
     share = _share_of_detail(means, light, depth.noise)
     for plane, mean, out in zip(planes, means, sharp, strict=True):
-        _kernels.sharpen(mean, rho, light, filters.pack(), out)
+        _kernels_synthesis.sharpen(mean, rho, light, filters.pack(), out)
         twice = space.take("twice", tuple(2 * side for side in mean.shape), np.float32)
         double(mean, twice)
         sharpen(twice, _TWICE_SHARPENING, twice)
-        _kernels.add_detail(plane, table, lenses, rho, step, twice, share, out)
+        _kernels_synthesis.add_detail(plane, table, lenses, rho, step, twice, share, out)
     valid = light > _LEAST_LIGHT
     sharp[:, ~valid] = 0.0
     focused = sharp[0] if image.ndim == 2 else np.ascontiguousarray(sharp.transpose(1, 2, 0))
@@ -102,9 +105,9 @@ def make_focused_image(
 
 
 def _share_of_detail(means: Float32Array, light: Float32Array, noise: float) -> Float32Array:
-    """Return how much of the detail of single raw pixels to believe, by the contrast around.
+    """Return the fraction of the detail of single raw pixels to add, by the local contrast.
 
-    All channels have the same share, so that detail has no color of its own.
+    All channels get the same fraction, so that the detail has no color of its own.
     """
     gray = means.mean(axis=0)
     fine = smooth(gray, 0.7) - smooth(gray, 2.0)

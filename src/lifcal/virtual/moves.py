@@ -1,10 +1,11 @@
-"""Where a micro image shows what a pinhole would show at distance `m` from its center.
+"""Table of displacements: where a micro image shows what a pinhole would show at distance `m`.
 
-A spline's value at a place `p` is the mean over the pixels around it, each of them the mean over
-itself by light, and that again the mean over the used part of the micro aperture, the overlap of
-two discs. So a wave on the surface appears moved by the phase of these means. For long waves that
-is what the centroids of pixel and overlap say; for those that tell depth, a few pixels long, the
-whole shape of the overlap counts (docs/theory/virtual-depth.md).
+The value of the spline at a place `p` is a mean over the pixels around it. The value of a pixel is
+a mean over its area, weighted by light, and each point of it is a mean over the used part of the
+micro aperture, the overlap of two discs. So a wave on the surface appears displaced by the phase of
+these means. For long waves the phase follows from the centroids of pixel and overlap. For waves of
+a few pixels, which tell most about depth, the whole shape of the overlap matters
+(docs/theory/virtual-depth.md).
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ import numpy.typing as npt
 
 from lifcal.arrays import Float32Array, FloatArray
 from lifcal.camera.apertures import OverlapDiscs
-from lifcal.virtual._kernels import (
-    BENDS_PER_UNIT,
-    BINS_PER_PX,
-    FIRST_BEND,
-    LAST_BEND,
-    SPLINE_VARIANCE_PX2,
-)
+from lifcal.virtual._kernels_lenses import BENDS_PER_UNIT, BINS_PER_PX, FIRST_BEND, LAST_BEND
+from lifcal.virtual._kernels_sampling import SPLINE_VARIANCE_PX2
 
 _WAVE_PX = 4.5
-"""Length of the waves that depth is mostly measured with, on the raw image."""
+"""Wavelength, in px of the raw image, of the texture that depth is mostly measured with."""
 _MOST_BLURRED = 1.6
-"""Radius of the blur in radians of the wave: what is blurred more shows longer waves only."""
+"""Largest blur radius in radians of the wave. Where the blur is larger, a longer wave is followed,
+because the blur leaves nothing of the short one."""
 _CHORDS = 24
+"""Number of chords that an overlap is cut into, the nodes of a Gauss rule. The integrands are waves
+no shorter than a few chords, so the rule converges fast."""
 _NODES = 5
+"""Nodes along each axis of the Gauss-Hermite rule that averages over a pixel."""
 _DARK = 1e-6
+"""Least divisor, where an overlap is empty."""
 
 Waves = npt.NDArray[np.complex128]
 
@@ -38,14 +39,14 @@ Waves = npt.NDArray[np.complex128]
 def make_moves(
     discs: OverlapDiscs | None, shape: tuple[int, int], pixel_px2: float
 ) -> Float32Array:
-    """Return how far outward of `m` a point is seen, (n_types, n_bends, n_bins).
+    """Return how far outward of `m` a point is seen, px, (n_types, n_bends, n_bins).
 
     Parameters
     ----------
     discs : OverlapDiscs or None
-        Without them nothing moves.
+        Overlap discs of the grid; without them all displacements are zero.
     shape : (int, int)
-        Lens types, and distances `m` in steps of 1 / BINS_PER_PX.
+        Number of lens types, and of distances `m` in steps of 1 / BINS_PER_PX.
     pixel_px2 : float
         Variance of a pixel along an axis.
     """
@@ -71,29 +72,33 @@ def make_moves(
 def _cut_into_chords(
     radius: float, other: float, places: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (n, chords) positions and areas of chords of the overlap of two discs, `places` apart.
+    """Return positions and areas of the chords of overlaps of two discs, (n, chords) each.
 
-    Positions are from the middle of the first disc towards that of the second.
+    `places` (n,) are the distances of the two centers. Positions are measured from the center of
+    the first disc towards that of the second.
     """
     left = np.maximum(-radius, places - other)[:, None]
     half = np.maximum(0.5 * (np.minimum(radius, places + other)[:, None] - left), 0.0)
     angles = np.arange(1, _CHORDS + 1) * math.pi / (_CHORDS + 1)
     at = left + half * (1.0 - np.cos(angles))
     height = np.minimum(radius**2 - at**2, other**2 - (at - places[:, None]) ** 2)
-    # Gauss' rule for a semicircle: the height is one, times something smooth.
+    # Gauss' rule for integrands that are a semicircle times a smooth function, as the height is.
     area = half * np.sin(angles) * np.sqrt(np.maximum(height, 0.0)) / radius**2
     return at, area
 
 
 def _see_through(chords: tuple[FloatArray, FloatArray], number: float) -> Waves:
-    """Return the mean of a wave over overlaps, of which point q shows it at `-number q`."""
+    """Return the mean of a wave over overlaps; point q of one has the phase `-number q`."""
     at, area = chords
     total = np.maximum(area.sum(axis=1), _DARK)
     return np.asarray((area * np.exp(-1j * number * at)).sum(axis=1) / total)
 
 
 def _average(wave: Waves, number: float, variance_px2: float) -> Waves:
-    """Return the mean around each place of a wave that is moved outward by its phase."""
+    """Return the mean of a wave over a Gaussian of `variance_px2` around each place.
+
+    The phase of `wave` (n,) is that of a displacement outward; `number` is the wave number.
+    """
     nodes, shares = np.polynomial.hermite_e.hermegauss(_NODES)
     nodes, shares = nodes * math.sqrt(variance_px2), shares / shares.sum()
     places = np.arange(len(wave)) / BINS_PER_PX
@@ -105,4 +110,5 @@ def _average(wave: Waves, number: float, variance_px2: float) -> Waves:
 
 
 def _unwrap(wave: Waves) -> FloatArray:
+    """Return the phase, without jumps by 2 pi from one place to the next."""
     return np.asarray(np.unwrap(np.angle(wave)))

@@ -1,20 +1,21 @@
-"""What the kernels know of the micro lenses: which pixels to trust, and where a point is seen.
+"""Optical tables of the micro lenses: the noise of their pixels, and where they show a point.
 
-Two effects move the image of a point away from its pinhole position `m` in a micro image, both from
-the fall-off of brightness (docs/theory/virtual-depth.md):
+Two effects move the image of a point away from its pinhole position `m` in a micro image. Both
+follow from the fall-off of brightness (docs/theory/virtual-depth.md):
 
 - Focus: a devignetted pixel is the mean of what it sees through the used part of the micro
-  aperture, the overlap of two discs. Out of focus, the centroid of that overlap matters.
-- Pixels: the light of a pixel comes more from its brighter side, the inner one.
+  aperture, the overlap of two discs. Out of focus, the image moves with the centroid of the
+  overlap.
+- Pixel width: the light of a pixel comes more from its brighter side, the inner one.
 
-Both belong to the place where the image is, and work together: `moves`.
+`lifcal.virtual.moves` tabulates both together.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,25 +23,32 @@ from lifcal.arrays import Float32Array, FloatArray, IntArray
 from lifcal.camera.apertures import compute_disc_overlap
 from lifcal.camera.grid import MicroLensGrid
 from lifcal.camera.tilt import focal_rho_behind_tilt
-from lifcal.virtual._kernels import BINS_PER_PX
+from lifcal.virtual._kernels_lenses import BINS_PER_PX, Lenses
 from lifcal.virtual.moves import make_moves
 
 _USED_LIGHT = 0.35
-"""Of the brightness in the middle: the rim beyond is too dark, and its overlap moves too far."""
+"""Least brightness of the used part of a micro image, relative to its middle. The rim beyond is too
+noisy, and the centroid of its overlap moves too far."""
 _READ_NOISE = 0.2
 """Variance of the noise that does not depend on light, relative to the shot noise of mid gray in
 the middle of a micro image."""
 _CLEAR_OF_NEXT_PX = 1.75
-"""Interpolation looks two pixels further: it must not see the next micro image."""
+"""Distance of the used part of a micro image from the border to the next one. Interpolation reaches
+up to two pixels further and must not mix in the neighbor."""
 _PIXEL_VARIANCE_PX2 = 1.0 / 12.0
+"""Variance along an axis of a square pixel of width 1."""
 _LEAST_LIGHT = 0.02
+"""Least relative brightness in the tables: noise and slopes are divided by it."""
 _UNKNOWN_BLUR_PX = 1.0
+"""Blur radius that is assumed where no focal plane is known."""
 _BEYOND_PX = 3.0
+"""Distance that tables reach beyond the used radius, for displaced points and for averages."""
 _MOST_TAU = 0.1
 """Largest relative change of B_k over the array that tables are made for. A tilt of 0.05 degrees
 changes it by 0.01 at the edge of a Raytrix R5."""
 _TILT_STEPS = 33
-"""Of the tilt over the array: a lens is off by half a step, 2 % of the tilt's largest effect."""
+"""Number of table rows for a tilted array and one lens type. A lens is off by at most half a step,
+2 % of the tilt's largest effect."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,26 +59,26 @@ class LensOptics:
     ----------
     lens_types : (n_lenses,) int64
     radius_px : float
-        Of the part of a micro image that is used.
+        Radius of the part of a micro image that is used.
     weights : (n_types, n_bins) float32
         Inverse variance of a devignetted pixel's noise.
     shifts_px : (n_types, n_bins) float32
-        Centroid of the used part of the micro aperture, as the white image shows it: an image at
-        defocus `d = rho_T - rho` is moved outward by `d / rho_T` of it.
+        Centroid of the used part of the micro aperture, as the white image shows it. An image with
+        defocus `d = rho_T - rho` is displaced outward by `d / rho_T` times the centroid.
     focal_rhos : (n_types,) float64
         1 / u in focus; NaN where unknown.
     blur_px : float
         Radius of the blur for each unit of defocus.
     drifts_px : (n_types, n_bins) float32
-        How far outward a pixel shows a point because its light comes from its inner side.
+        Displacement outward because the light of a pixel comes more from its inner side.
     moves_px : (n_types, n_bends, n_bins) float32
-        All together, for the spline through the pixels: how far outward of `m` a point is seen
-        (`make_moves`). For `d / rho_T` in steps of 1 / BENDS_PER_UNIT.
+        Total displacement outward of `m` in the spline through the pixels (`make_moves`), for
+        `d / rho_T` in steps of 1 / BENDS_PER_UNIT.
     shared_noise : float
-        By how much the noise that neighboring pixels have in common (demosaicing) raises the
-        variance of what is measured over several.
+        Factor on the variance of what is measured over several pixels, because demosaicing makes
+        neighboring pixels share noise.
     pixel_px2 : float
-        Variance of a pixel along an axis, with what demosaicing adds.
+        Variance of a pixel along an axis, including what demosaicing adds.
     """
 
     lens_types: IntArray
@@ -94,9 +102,10 @@ class LensOptics:
         ----------
         grid : MicroLensGrid
         blur_variance_px2 : float
-            Of what was done to the raw image before devignetting, along an axis (demosaicing).
+            Variance along an axis of the blur that was applied to the raw image before
+            devignetting (demosaicing).
         shared_noise : float
-            That this left, as of the class.
+            Factor on variances that this blur causes, see `LensOptics`.
         """
         n_types = grid.n_types
         focal_rhos = np.full(n_types, np.nan)
@@ -121,7 +130,7 @@ class LensOptics:
         pixel = _PIXEL_VARIANCE_PX2 + blur_variance_px2
         main = np.full(n_types, grid.discs.main_px)
         tables = _make_tables(micro, main, _count_bins(radius), pixel)
-        # The micro apertures are of one size, and their images in proportion to rho_T.
+        # All micro apertures have one size; on the sensor they appear in proportion to rho_T.
         known = np.isfinite(focal_rhos)
         blur = (
             float(np.mean(micro[known] / np.abs(focal_rhos[known])))
@@ -142,7 +151,7 @@ class LensOptics:
         )
 
     def behind_tilt(self, grid: MicroLensGrid, tau: FloatArray) -> LensOptics:
-        """Return the tables for measuring behind a tilted array, whose lenses differ.
+        """Return the tables for measuring with a tilted array, whose lenses differ.
 
         Where the array is farther from the sensor by the share tau, a lens is in focus at another
         virtual depth u_T (`focal_rho_behind_tilt`), the main aperture is seen larger by tau, and
@@ -153,15 +162,15 @@ class LensOptics:
         Parameters
         ----------
         grid : MicroLensGrid
-            The one that these optics were built from.
+            The grid that these optics were built from.
         tau : (n_lenses,) float64
-            As of `ArrayTilt.at`. Lenses for which it is not known (NaN), or where it is larger than
-            that of any real array, are taken as lenses of an array without tilt, or of the largest.
+            Relative change of B_k, from `ArrayTilt.at`. An unknown tau (NaN) counts as zero; one
+            that is larger than that of any real array is clipped.
         """
         discs = grid.discs
         if discs is None or grid.focal_planes is None:
             return self
-        # A row is an index of compiled loops: it must be one, whatever the adjustment found.
+        # Compiled loops use the row as an index, so it must be valid whatever the adjustment found.
         tau = np.clip(np.where(np.isfinite(tau), tau, 0.0), -_MOST_TAU, _MOST_TAU)
         steps = np.linspace(tau.min(), tau.max(), _TILT_STEPS)
         nearest = np.rint((tau - steps[0]) / max(steps[1] - steps[0], 1e-12)).astype(np.int64)
@@ -186,7 +195,7 @@ class LensOptics:
     def compute_least_blur(self, rho: Float32Array) -> Float32Array:
         """Return the blur of the sharpest lens type at inverse virtual depths, px.
 
-        Where focal planes are not known, a usual one: what is not known is not sharp.
+        If no focal plane is known, the blur is taken as 1 px everywhere.
         """
         known = self.focal_rhos[np.isfinite(self.focal_rhos)].astype(np.float32)
         if len(known) == 0:
@@ -196,15 +205,15 @@ class LensOptics:
             np.minimum(defocus, np.abs(rho - focal), out=defocus)
         return np.asarray(np.float32(self.blur_px) * defocus)
 
-    def pack(self) -> tuple[Any, ...]:
-        """Return what the kernels take as `lenses`."""
-        return (
-            self.lens_types,
-            self.radius_px,
-            self.weights,
-            self.moves_px,
-            self.focal_rhos,
-            self.blur_px,
+    def pack(self) -> Lenses:
+        """Return the tables as the kernels take them."""
+        return Lenses(
+            types=self.lens_types,
+            radius=self.radius_px,
+            weights=self.weights,
+            moves=self.moves_px,
+            focal_rhos=self.focal_rhos,
+            blur_px=self.blur_px,
         )
 
 
@@ -219,7 +228,7 @@ class _Tables(NamedTuple):
 def _make_tables(
     micro_px: FloatArray, main_px: FloatArray, n_bins: int, pixel_px2: float
 ) -> _Tables:
-    """Return what two discs, (n_rows,) each, make of the micro images of lenses."""
+    """Return the tables that follow from the radii of the two discs, (n_rows,) each."""
     micro, main = micro_px[:, None], main_px[:, None]
     offsets = np.arange(n_bins)[None, :] / BINS_PER_PX
     area, _ = compute_disc_overlap(main, micro, offsets)
@@ -235,5 +244,5 @@ def _make_tables(
 
 
 def _count_bins(radius_px: float) -> int:
-    """Return how many bins reach to `radius_px` and as far beyond as moves and means look."""
+    """Return the number of bins up to `radius_px` and `_BEYOND_PX` further."""
     return math.ceil((radius_px + _BEYOND_PX) * BINS_PER_PX) + 2

@@ -1,9 +1,9 @@
-"""Filters that undo what the width of the raw pixels and defocus do to a focused image.
+"""Wiener filters that sharpen the focused image, one for each virtual depth.
 
-The mean over the micro images shows the scene through the raw pixels, `|u|` times as wide in the
-virtual image, and through the blur of the lens types out of focus. For each virtual depth a small
-filter brings it nearest, in the mean of squares, to what pixels of the output would see: a Wiener
-filter of finite size, for scenes whose power falls with frequency as that of most scenes does.
+The mean over the micro images is blurred by the raw pixels, which are `|u|` times as wide in the
+virtual image, and by the defocus of the lens types. For each virtual depth a small filter minimizes
+the mean squared difference from what the output's pixels would see: a Wiener filter of finite size,
+for scenes whose power falls with frequency as it does in most images.
 """
 
 from __future__ import annotations
@@ -15,40 +15,47 @@ import numpy.typing as npt
 from scipy.special import j1
 
 from lifcal.arrays import Float32Array, FloatArray, IntArray
-from lifcal.virtual._kernels import FILTER_RINGS, FOCUS_BLUR_PX
+from lifcal.virtual._kernels_lenses import FOCUS_BLUR_PX
+from lifcal.virtual._kernels_synthesis import FILTER_RINGS, Filters
 from lifcal.virtual.optics import LensOptics
 
 _POWER = 2.2
-"""Of a scene falls as frequency to the minus this."""
+"""Exponent of the scene's power spectrum: power falls as frequency to the minus 2.2."""
 _NOISE = 1.6
-"""Relative to the scene's power at one period a pixel: noise, and what aliasing leaves."""
+"""Power of noise and aliasing, relative to the scene's power at one period per output pixel."""
 _WIDE_PIXEL = 2.5
-"""Pixels of the output: where raw pixels are wider, what the model leaves out (edges, aliasing) is
-as large as the scene's power at their own size, and filters are the same but for their size."""
+"""Width of raw pixels, in output pixels, from which on filters only grow in size. There the errors
+of the model (edges, aliasing) are as large as the scene's power at the size of a raw pixel."""
 _WHITE = 0.1
-"""Of it, besides what interpolation smooths as it does the scene."""
+"""Power of white noise relative to `_NOISE`, besides the noise that interpolation smooths as it
+smooths the scene."""
 _UNKNOWN_BLUR_PX = 0.7
-"""Radius, of lens types whose focal planes are not known: that of the mean over a working range."""
+"""Blur radius of lens types whose focal planes are not known: the mean over a working range."""
 _LEAST_RHO, _MOST_RHO = 1.0 / 24.0, 1.0 / 1.4
+"""Range of |rho| that filters are made for: a little wider than the depths that are searched."""
 _N_DEPTHS = 64
+"""Number of filters: neighbors differ by less than 5 % in depth."""
 _N_FREQUENCIES = 65
+"""Number of frequencies from 0 to half a period per pixel that integrals are summed over."""
 _LOWEST_FREQUENCY = 0.01
+"""Frequency below which the scene's power is taken as constant; it would be infinite at zero."""
 _WIDE_PX = 0.6
-"""Taps are this part of a raw pixel apart, in whole pixels of the output, and one at least."""
+"""Distance of neighboring taps as a fraction of a raw pixel. It is rounded to whole pixels of the
+output, at least one."""
 
 
 @dataclass(frozen=True, eq=False)
 class SharpeningFilters:
-    """Filters for even steps of `ln |rho|`, the taps of a ring all alike.
+    """Filters for even steps of `ln |rho|`; all taps of a ring have the same weight.
 
     Parameters
     ----------
     first, step : float
         Natural logarithm of |rho| of the first filter, and its step.
     weights : (n_depths, n_rings) float32
-        Of one tap of each of `FILTER_RINGS`; all taps together sum to 1.
+        Weight of one tap of each of `FILTER_RINGS`; all taps together sum to 1.
     spacings : (n_depths,) int64
-        Of the taps, in pixels of the output.
+        Distance of neighboring taps, in pixels of the output.
     """
 
     first: float
@@ -64,10 +71,10 @@ class SharpeningFilters:
         ----------
         optics : LensOptics
         scale : float
-            Of the output, relative to the raw.
+            Size of the output relative to the raw image.
         """
         logs = np.linspace(np.log(_LEAST_RHO), np.log(_MOST_RHO), _N_DEPTHS)
-        # The sign of rho matters to defocus only, and focal planes have that of the scene.
+        # The sign of rho matters only for the defocus; focal planes have the sign of the scene.
         sign = -1.0 if np.nansum(np.sign(optics.focal_rhos)) < 0.0 else 1.0
         widths = scale / np.exp(logs)
         spacings = np.maximum((_WIDE_PX * widths + 0.5).astype(np.int64), 1)
@@ -79,16 +86,17 @@ class SharpeningFilters:
             float(logs[0]), float(logs[1] - logs[0]), np.array(weights, np.float32), spacings
         )
 
-    def pack(self) -> tuple[float, float, Float32Array, IntArray]:
-        """Return what `_kernels.sharpen` takes as `filters`."""
-        return self.first, self.step, self.weights, self.spacings
+    def pack(self) -> Filters:
+        """Return the filters as the kernels take them."""
+        return Filters(self.first, self.step, self.weights, self.spacings)
 
 
 def _solve(optics: LensOptics, rho: float, width: float, spacing: int) -> FloatArray:
     """Return the weights of the rings for raw pixels that are `width` pixels of the output wide.
 
-    The mean square of `filtered mean - truth` is a quadratic form of the weights, by the
-    covariances of the mean with itself and with the truth; its minimum with a sum of 1 is asked.
+    The mean square of `filtered mean - truth` is a quadratic form of the weights, given by the
+    covariances of the mean with itself and with the truth. The result minimizes it under the
+    condition that all taps sum to 1.
     """
     f = np.linspace(0.0, 0.5, _N_FREQUENCIES)
     # Cosine sums over a quarter of the plane, the borders half: both axes are symmetric.
@@ -119,7 +127,7 @@ def _outer(values: FloatArray) -> FloatArray:
 
 
 def _catmull_rom(frequencies: FloatArray) -> FloatArray:
-    """Return the transfer of the interpolation that `_kernels.synthesise` uses."""
+    """Return the transfer function of the interpolation in `_kernels_synthesis.synthesise`."""
     t = np.linspace(0.0, 2.0, 201)
     inner = 1.0 + t * t * (1.5 * t - 2.5)
     outer = 2.0 + t * (-4.0 + t * (2.5 - 0.5 * t))
@@ -129,7 +137,10 @@ def _catmull_rom(frequencies: FloatArray) -> FloatArray:
 
 
 def _mean_defocus(optics: LensOptics, rho: float, frequencies: FloatArray) -> FloatArray:
-    """Return the transfer of the lens types' blur discs, by their weights; in periods a raw px."""
+    """Return the mean transfer function of the lens types' blur discs, weighted by focus.
+
+    `frequencies` are in periods per raw px.
+    """
     focal = optics.focal_rhos
     radii = np.where(np.isnan(focal), _UNKNOWN_BLUR_PX, optics.blur_px * np.abs(focal - rho))
     shares = np.where(np.isnan(focal), 1.0, 1.0 / (1.0 + (radii / FOCUS_BLUR_PX) ** 2))

@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 
 class Workspace:
-    """Keeps arrays by name, for frames of one size. Only one frame at a time may use it."""
+    """Keeps large arrays by name for the next frame. Only one frame at a time may use it."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, npt.NDArray[Any]] = {}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return an array with any content: that of the last call if it had this shape and type."""
+        """Return an array with arbitrary content: the last one if its shape and type fit."""
         found = self._arrays.get(name)
         if found is None or found.shape != shape or found.dtype != dtype:
             found = np.empty(shape, dtype)
