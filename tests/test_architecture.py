@@ -1,6 +1,8 @@
 """The order of the rooms, and the doors to other libraries, as data; the imports must obey."""
 
 import ast
+import fnmatch
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,32 @@ def test_the_search_for_reasons_can_fail():
     assert unexplained("A_B = 3") == ["A_B"]
     assert unexplained('A_B, C = 3, 4\n"""Of words: the number of letters."""') == ["A_B"]
     assert unexplained('A_B: int = 3\n"""Letters."""\nx = 1') == ["A_B"]
+
+
+KERNELS = [path for path in MODULES if path.name.startswith("_kernels")]
+MOST_ARGUMENTS = 12
+
+
+def test_only_kernels_are_compiled():
+    for path in MODULES:
+        names = {name.split(".")[0] for name in imports_of(path.read_text(encoding="utf-8"))}
+        assert "numba" not in names or path in KERNELS or path.name == "threads.py", path
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_loops_take_packs_instead_of_many_arguments(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            assert len(node.args.args) <= MOST_ARGUMENTS, node.name
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_type_checker_knows_kernels(path):
+    """Numba infers their types; mypy's patterns cannot say `_kernels*`, so each is listed."""
+    settings = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = [name for each in settings["tool"]["mypy"]["overrides"] for name in each["module"]]
+    name = ".".join(["lifcal", *path.relative_to(SOURCE).with_suffix("").parts])
+    assert any(fnmatch.fnmatch(name, pattern) for pattern in listed)
 
 
 def test_every_room_is_listed():

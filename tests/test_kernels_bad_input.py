@@ -376,9 +376,7 @@ def test_planes(image, depths, bad):
         2,
         0.05,
         1,
-        rho,
-        variance,
-        hidden,
+        _kernels_refine.FineMaps(rho, variance, hidden),
     )
     assert np.isfinite(rho[np.kron(far, np.ones((2, 2), bool))]).all()
 

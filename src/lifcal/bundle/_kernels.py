@@ -93,6 +93,23 @@ class FocusModel(NamedTuple):
     micro: FloatArray
 
 
+class CameraForm(NamedTuple):
+    """Which formulas the camera has.
+
+    Parameters
+    ----------
+    distortion : int
+        Distortion formula, see `lifcal.camera._kernels`.
+    focus : FocusModel
+    n_tilt : int
+        Number of tilt parameters, 0 or 2.
+    """
+
+    distortion: int
+    focus: FocusModel
+    n_tilt: int
+
+
 class Camera(NamedTuple):
     """Intrinsics of the camera.
 
@@ -100,20 +117,14 @@ class Camera(NamedTuple):
     ----------
     theta : (n_theta,) float64
         See the module's docstring.
-    model : int
-        Distortion formula, see `lifcal.camera._kernels`.
     k : (n_k,) float64
-        Distortion coefficients.
-    focus : FocusModel
-    n_tilt : int
-        Number of tilt parameters, 0 or 2.
+        Distortion coefficients, which are also part of theta.
+    form : CameraForm
     """
 
     theta: FloatArray
-    model: int
     k: FloatArray
-    focus: FocusModel
-    n_tilt: int
+    form: CameraForm
 
 
 class Scene(NamedTuple):
@@ -286,7 +297,8 @@ class Seen(NamedTuple):
         Offset in the micro image without the focus term.
     w : float
         Denominator of the lens.
-    focus : Magnification
+    h, h_by_m, h_by_u, h_by_plane, h_by_g : float
+        Fields of the focus term's `Magnification`.
     jxx, jxy, jyx, jyy : float
         Derivative of the distortion.
     """
@@ -298,7 +310,11 @@ class Seen(NamedTuple):
     mx: float
     my: float
     w: float
-    focus: Magnification
+    h: float
+    h_by_m: float
+    h_by_u: float
+    h_by_plane: float
+    h_by_g: float
     jxx: float
     jxy: float
     jyx: float
@@ -399,46 +415,50 @@ def focus_magnification(shape, strength, inverse_plane, main, micro, m, u):
 
 
 @njit(**_OPTIONS)
-def lens_tilt(camera, center_x, center_y):
+def lens_tilt(theta, n_k, n_tilt, center_x, center_y):
     """Return tau of a lens: the relative difference of its B_k / b_k from that at c."""
-    if camera.n_tilt == 0:
+    if n_tilt == 0:
         return 0.0
-    theta = camera.theta
-    t = DISTORTION + camera.k.shape[0]
+    t = DISTORTION + n_k
     return theta[t] * (center_x - theta[C_X]) + theta[t + 1] * (center_y - theta[C_Y])
 
 
 @njit(**_OPTIONS)
-def seen_point(camera, x, y, z, center_x, center_y, kind):
+def seen_point(theta, k, form, x, y, z, center_x, center_y, kind):
     """Return the `Seen` of a point in camera coordinates, in the micro image at a center.
 
-    `kind` is the lens type.
+    The first three arguments are the fields of a `Camera`. The callers read them once, because
+    reading an array from a pack costs as much as some arithmetic. `kind` is the lens type.
     """
-    theta, k, focus = camera.theta, camera.k, camera.focus
     cx = theta[C_X]
     cy = theta[C_Y]
-    tau = lens_tilt(camera, center_x, center_y)
+    tau = lens_tilt(theta, k.shape[0], form.n_tilt, center_x, center_y)
     w = (theta[ALPHA] * z + theta[BETA] + tau * z) / (1.0 + tau)
     if not z > 0.0 or w == 0.0 or not tau > -1.0:
         w = math.nan
     mx = (theta[F] * x + (cx - center_x) * z) / w
     my = (theta[F] * y + (cy - center_y) * z) / w
-    magnified = Magnification(0.0, 0.0, 0.0, 0.0, 0.0)
+    h = 0.0
+    h_m = 0.0
+    h_u = 0.0
+    h_p = 0.0
+    h_g = 0.0
     scale = 1.0
-    if focus.shape != FOCUS_OFF:
-        g = DISTORTION + k.shape[0] + camera.n_tilt
+    if form.focus.shape != FOCUS_OFF:
+        focus = form.focus
+        g = DISTORTION + k.shape[0] + form.n_tilt
         m = math.sqrt(mx * mx + my * my)
         # All micro lenses of a type have one focal length. Where the array is farther from the
         # sensor, another virtual depth is in focus: 1 - 1 / u_T is in proportion to B_k.
         inverse_plane = 1.0 - (1.0 - theta[g + 1 + kind]) * (1.0 + tau)
-        magnified = focus_magnification(
+        h, h_m, h_u, h_p, h_g = focus_magnification(
             focus.shape, theta[g], inverse_plane, focus.main, focus.micro[kind], m, w / z
         )
-        scale = 1.0 + theta[g] * magnified.h
+        scale = 1.0 + theta[g] * h
     rx = center_x - cx + mx * scale
     ry = center_y - cy + my * scale
-    xd, yd, jxx, jxy, jyx, jyy = distort_point(camera.model, k, rx, ry)
-    return Seen(xd + cx, yd + cy, rx, ry, mx, my, w, magnified, jxx, jxy, jyx, jyy)
+    xd, yd, jxx, jxy, jyx, jyy = distort_point(form.distortion, k, rx, ry)
+    return Seen(xd + cx, yd + cy, rx, ry, mx, my, w, h, h_m, h_u, h_p, h_g, jxx, jxy, jyx, jyy)
 
 
 @njit(**_OPTIONS)
@@ -478,12 +498,15 @@ def camera_point(scene, view, point):
 @in_parts(lambda pairs: len(pairs.points), least=16, **_PARTS)
 def compute_residuals(begin, end, camera, scene, pairs, observed, centers, out):
     """Fill `out` (n_obs, 2) with seen minus measured, in raw px, not weighted."""
-    xy, places = observed.xy, centers.places
+    theta, k, form = camera.theta, camera.k, camera.form
+    pair_points, pair_views, first_obs = pairs.points, pairs.views, pairs.first_obs
+    center_index, xy, types = observed.centers, observed.xy, observed.types
+    places = centers.places
     for pair in range(begin, end):
-        x, y, z = camera_point(scene, pairs.views[pair], pairs.points[pair])
-        for i in range(pairs.first_obs[pair], pairs.first_obs[pair + 1]):
-            c = observed.centers[i]
-            seen = seen_point(camera, x, y, z, places[c, 0], places[c, 1], observed.types[i])
+        x, y, z = camera_point(scene, pair_views[pair], pair_points[pair])
+        for i in range(first_obs[pair], first_obs[pair + 1]):
+            c = center_index[i]
+            seen = seen_point(theta, k, form, x, y, z, places[c, 0], places[c, 1], types[i])
             out[i, 0] = seen.x - xy[i, 0]
             out[i, 1] = seen.y - xy[i, 1]
 
@@ -495,17 +518,20 @@ def compute_cost(begin, end, camera, scene, pairs, observed, centers, loss, chun
     The cost is NaN if one of them has no projection. Chunk i has the pairs chunk_pairs[i] to
     chunk_pairs[i + 1].
     """
-    xy, whitening, places = observed.xy, observed.whitening, centers.places
+    theta, k, form = camera.theta, camera.k, camera.form
+    pair_points, pair_views, first_obs = pairs.points, pairs.views, pairs.first_obs
+    center_index, xy, types = observed.centers, observed.xy, observed.types
+    whitening, active, places = observed.whitening, observed.active, centers.places
     inverse_noise = loss.inverse_noise
     for chunk in range(begin, end):
         total = 0.0
         for pair in range(chunk_pairs[chunk], chunk_pairs[chunk + 1]):
-            x, y, z = camera_point(scene, pairs.views[pair], pairs.points[pair])
-            for i in range(pairs.first_obs[pair], pairs.first_obs[pair + 1]):
-                if not observed.active[i]:
+            x, y, z = camera_point(scene, pair_views[pair], pair_points[pair])
+            for i in range(first_obs[pair], first_obs[pair + 1]):
+                if not active[i]:
                     continue
-                c = observed.centers[i]
-                seen = seen_point(camera, x, y, z, places[c, 0], places[c, 1], observed.types[i])
+                c = center_index[i]
+                seen = seen_point(theta, k, form, x, y, z, places[c, 0], places[c, 1], types[i])
                 ex = seen.x - xy[i, 0]
                 ey = seen.y - xy[i, 1]
                 ax = (whitening[i, WHITE_XX] * ex + whitening[i, WHITE_XY] * ey) * inverse_noise
@@ -516,26 +542,25 @@ def compute_cost(begin, end, camera, scene, pairs, observed, centers, loss, chun
 
 
 @njit(**_OPTIONS)
-def fill_rows(camera, x, y, z, centers, c, kind, row_x, row_y, tail):
+def fill_rows(theta, k, form, x, y, z, centers, c, kind, row_x, row_y, tail):
     """Fill the two Jacobian rows of an observation; return where the point is seen.
 
-    The rows are by X and by the intrinsics (`POINT`). `c` is the row of `centers`, `kind` the lens
+    The rows are by X and by the intrinsics (`POINT`). The first three arguments are the fields of a
+    `Camera`, as for `seen_point`. `c` is the row of `centers`, `kind` the lens
     type; `tail` (2, n_k) is scratch space for the distortion's columns.
     """
-    theta, k = camera.theta, camera.k
     center_x = centers.places[c, 0]
     center_y = centers.places[c, 1]
     center_by_c = centers.by_c[c]
     center_by_k = centers.by_k[c]
     n_k = k.shape[0]
-    seen = seen_point(camera, x, y, z, center_x, center_y, kind)
+    seen = seen_point(theta, k, form, x, y, z, center_x, center_y, kind)
     rx, ry, mx, my, w = seen.rx, seen.ry, seen.mx, seen.my, seen.w
     jxx, jxy, jyx, jyy = seen.jxx, seen.jxy, seen.jyx, seen.jyy
-    h, h_m, h_u = seen.focus.h, seen.focus.by_m, seen.focus.by_u
-    h_p, h_g = seen.focus.by_plane, seen.focus.by_g
-    shape, n_tilt = camera.focus.shape, camera.n_tilt
+    h, h_m, h_u, h_p, h_g = seen.h, seen.h_by_m, seen.h_by_u, seen.h_by_plane, seen.h_by_g
+    shape, n_tilt = form.focus.shape, form.n_tilt
     focal = theta[F]
-    tau = lens_tilt(camera, center_x, center_y)
+    tau = lens_tilt(theta, n_k, n_tilt, center_x, center_y)
     shrink = 1.0 / (1.0 + tau)
     alpha = (theta[ALPHA] + tau) * shrink
     first_tilt = DISTORTION + n_k
@@ -623,7 +648,7 @@ def fill_rows(camera, x, y, z, centers, c, kind, row_x, row_y, tail):
     row_y[POINT + C_Y] += byx * center_by_c[0, 1] + byy * center_by_c[1, 1]
     # By the distortion: at the point itself, and through the center.
     if n_k > 0:
-        distort_by_parameters(camera.model, k, rx, ry, tail)
+        distort_by_parameters(form.distortion, k, rx, ry, tail)
         for j in range(n_k):
             sx = center_by_k[0, j]
             sy = center_by_k[1, j]
@@ -647,13 +672,14 @@ def fill_rows(camera, x, y, z, centers, c, kind, row_x, row_y, tail):
 @in_parts(lambda pairs: len(pairs.points), least=16, **_PARTS)
 def compute_rows(begin, end, camera, scene, pairs, observed, centers, rows):
     """Fill `rows` (n_obs, 2, POINT + n_theta): by X in camera coordinates and the intrinsics."""
+    theta, k, form = camera.theta, camera.k, camera.form
     for pair in range(begin, end):
-        tail = np.zeros((2, max(camera.k.shape[0], 1)))
+        tail = np.zeros((2, max(k.shape[0], 1)))
         x, y, z = camera_point(scene, pairs.views[pair], pairs.points[pair])
         for i in range(pairs.first_obs[pair], pairs.first_obs[pair + 1]):
             c = observed.centers[i]
             kind = observed.types[i]
-            fill_rows(camera, x, y, z, centers, c, kind, rows[i, 0], rows[i, 1], tail)
+            fill_rows(theta, k, form, x, y, z, centers, c, kind, rows[i, 0], rows[i, 1], tail)
 
 
 @in_parts(lambda chunk_pairs: len(chunk_pairs) - 1, **_PARTS)
@@ -662,30 +688,33 @@ def linearize(begin, end, camera, scene, pairs, observed, centers, loss, chunk_p
 
     The costs are those of `compute_cost`.
     """
-    xy, whitening = observed.xy, observed.whitening
+    theta, k, form = camera.theta, camera.k, camera.form
+    pair_points, pair_views, first_obs = pairs.points, pairs.views, pairs.first_obs
+    center_index, xy, types = observed.centers, observed.xy, observed.types
+    whitening, active = observed.whitening, observed.active
     inverse_noise = loss.inverse_noise
     pair_normal, chunk_normal, costs = normals.pairs, normals.chunks, normals.costs
-    n_theta = camera.theta.shape[0]
+    n_theta = theta.shape[0]
     n = POINT + n_theta
     for chunk in range(begin, end):
         row_x = np.zeros(n)
         row_y = np.zeros(n)
-        tail = np.zeros((2, max(camera.k.shape[0], 1)))
+        tail = np.zeros((2, max(k.shape[0], 1)))
         normal = np.zeros((n, n + 1))
         total = 0.0
         own = chunk_normal[chunk]
         own[:, :] = 0.0
         for pair in range(chunk_pairs[chunk], chunk_pairs[chunk + 1]):
-            x, y, z = camera_point(scene, pairs.views[pair], pairs.points[pair])
+            x, y, z = camera_point(scene, pair_views[pair], pair_points[pair])
             for a in range(POINT):
                 for b in range(n + 1):
                     normal[a, b] = 0.0
-            for i in range(pairs.first_obs[pair], pairs.first_obs[pair + 1]):
-                if not observed.active[i]:
+            for i in range(first_obs[pair], first_obs[pair + 1]):
+                if not active[i]:
                     continue
-                c = observed.centers[i]
-                kind = observed.types[i]
-                xd, yd = fill_rows(camera, x, y, z, centers, c, kind, row_x, row_y, tail)
+                c = center_index[i]
+                kind = types[i]
+                xd, yd = fill_rows(theta, k, form, x, y, z, centers, c, kind, row_x, row_y, tail)
                 ex = xd - xy[i, 0]
                 ey = yd - xy[i, 1]
                 w0 = whitening[i, WHITE_XX] * inverse_noise

@@ -212,10 +212,8 @@ class Layout:
         """Return the arguments that all loops over observations begin with."""
         camera = _kernels.Camera(
             theta=state.as_vector(),
-            model=state.distortion.model_id,
             k=state.distortion.parameters,
-            focus=self.focus,
-            n_tilt=self.n_tilt,
+            form=_kernels.CameraForm(state.distortion.model_id, self.focus, self.n_tilt),
         )
         return camera, pack_scene(state), self.pairs, self.observed, self.undistort_centers(state)
 

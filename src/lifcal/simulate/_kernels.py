@@ -331,14 +331,16 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
 
 
 @njit(cache=True, inline="always")
-def radiance_of(hit, u, v, footprint_mm, channel, world):
+def radiance_of(hit, u, v, footprint_mm, channel, surfaces, textures, background):
     """Return the radiance of a place on a surface, averaged over about `footprint_mm`.
 
-    `hit`, u and v are from `find_surface`; `world` is a `World`.
+    `hit`, u and v are from `find_surface`; the last three arguments are the fields of a `World`.
     """
-    quads, balls, textures = world.surfaces.quads, world.surfaces.balls, world.textures
+    quads, balls = surfaces.quads, surfaces.balls
+    texture_of, n_levels = textures.texture_of, textures.n_levels
+    levels, texels = textures.levels, textures.texels
     if hit < 0:
-        return world.background[channel]
+        return background[channel]
     n_quads = quads.shape[0]
     if hit < n_quads:
         shade = quads[hit, QUAD_SHADE]
@@ -346,12 +348,12 @@ def radiance_of(hit, u, v, footprint_mm, channel, world):
     else:
         shade = balls[hit - n_quads, BALL_SHADE]
         size = footprint_mm * balls[hit - n_quads, BALL_DENSITY]
-    texture = textures.texture_of[hit]
+    texture = texture_of[hit]
     level = 0
-    while size > _LARGEST_TEXEL and level < textures.n_levels[texture] - 1:
+    while size > _LARGEST_TEXEL and level < n_levels[texture] - 1:
         size *= 0.5
         level += 1
-    value = sample_texture(textures.texels, textures.levels, texture, level, channel, u, v)
+    value = sample_texture(texels, levels, texture, level, channel, u, v)
     return shade * value * (1.0 / 255.0)
 
 
@@ -450,8 +452,12 @@ def render_raw(begin, end, sensor, sampling, main, micro, candidates, world, foo
     are a `Sensor`, a `Sampling`, a `MainLens`, a `MicroLenses`, the `Candidates` of each micro
     lens, a `World` and a `Footprint`.
     """
+    # Fields are read once here: in the innermost loops each access would cost time.
     pixel_mm, principal, displacement = sensor.pixel_mm, sensor.principal, sensor.displacement
+    channels, stop, distortion = sensor.channels, main.stop, main.distortion
     samples, lenses, reach_px = sampling.samples, micro.lenses, micro.reach_px
+    listed, counts = candidates.surfaces, candidates.counts
+    surfaces, textures, background = world.surfaces, world.textures, world.background
     table = micro.table
     centers_raw, start, items = table.centers, table.start, table.items
     origin, shape, cell = table.origin, table.shape, table.cell
@@ -462,7 +468,7 @@ def render_raw(begin, end, sensor, sampling, main, micro, candidates, world, foo
         for i_col in range(out.shape[1]):
             col = i_col + sensor.first_col
             chosen = pick_set(sampling.seed, row, col, n_sets)
-            channel = sensor.channels[row & 1, col & 1]
+            channel = channels[row & 1, col & 1]
             # Undistorted corners of the pixel, mm from the principal point.
             x00 = (col - 0.5 + displacement[row, col, 0] - principal[0]) * pixel_mm
             y00 = (row - 0.5 + displacement[row, col, 1] - principal[1]) * pixel_mm
@@ -521,15 +527,15 @@ def render_raw(begin, end, sensor, sampling, main, micro, candidates, world, foo
                         stop_y = shift_y + spread * ry
                         inner_x = (lens_x + rx - stop_x) / from_stop
                         inner_y = (lens_y + ry - stop_y) / from_stop
-                        main_x = stop_x - main.stop * inner_x
-                        main_y = stop_y - main.stop * inner_y
+                        main_x = stop_x - stop * inner_x
+                        main_y = stop_y - stop * inner_y
                         # The main lens refracts the ray; on the object side both x and z change
                         # sign.
                         slope_x = inner_x + main_x / focal_length
                         slope_y = inner_y + main_y / focal_length
                         if main.distorts:
                             slope_x, slope_y = distort_slope(
-                                main_x, main_y, slope_x, slope_y, main.distortion
+                                main_x, main_y, slope_x, slope_y, distortion
                             )
                         if micro.cos4:
                             out_x = (x - lens_x - rx) / to_sensor
@@ -540,12 +546,14 @@ def render_raw(begin, end, sensor, sampling, main, micro, candidates, world, foo
                             -main_y,
                             slope_x,
                             slope_y,
-                            candidates.surfaces[lens],
-                            candidates.counts[lens],
-                            world.surfaces,
+                            listed[lens],
+                            counts[lens],
+                            surfaces,
                         )
                         size = abs(footprint.alpha * depth + footprint.beta)
-                        light += weight * radiance_of(hit, u, v, size, channel, world)
+                        light += weight * radiance_of(
+                            hit, u, v, size, channel, surfaces, textures, background
+                        )
                     total += light
             out[i_row, i_col] = total / n_rays
 
@@ -558,7 +566,8 @@ def render_pinhole(begin, end, view, sampling, candidates, world, footprint, out
     `Sampling`, the `Candidates` of square tiles, a `World` and a `Footprint`.
     """
     focal_px, principal, tile_px = view.focal_px, view.principal, view.tile_px
-    samples = sampling.samples
+    samples, listed, counts = sampling.samples, candidates.surfaces, candidates.counts
+    surfaces, textures, background = world.surfaces, world.textures, world.background
     n_rays = samples.shape[1]
     width = out_depth.shape[1]
     n_tiles = (width + tile_px - 1) // tile_px
@@ -575,14 +584,14 @@ def render_pinhole(begin, end, view, sampling, candidates, world, footprint, out
                     0.0,
                     (col - 0.5 + samples[chosen, s, SAMPLE_X] - principal[0]) / focal_px,
                     (row - 0.5 + samples[chosen, s, SAMPLE_Y] - principal[1]) / focal_px,
-                    candidates.surfaces[tile],
-                    candidates.counts[tile],
-                    world.surfaces,
+                    listed[tile],
+                    counts[tile],
+                    surfaces,
                 )
                 size = abs(footprint.alpha * depth + footprint.beta)
-                red += radiance_of(hit, u, v, size, 0, world)
-                green += radiance_of(hit, u, v, size, 1, world)
-                blue += radiance_of(hit, u, v, size, 2, world)
+                red += radiance_of(hit, u, v, size, 0, surfaces, textures, background)
+                green += radiance_of(hit, u, v, size, 1, surfaces, textures, background)
+                blue += radiance_of(hit, u, v, size, 2, surfaces, textures, background)
             out_color[row, col, 0] = red / n_rays
             out_color[row, col, 1] = green / n_rays
             out_color[row, col, 2] = blue / n_rays
@@ -591,8 +600,8 @@ def render_pinhole(begin, end, view, sampling, candidates, world, footprint, out
                 0.0,
                 (col - principal[0]) / focal_px,
                 (row - principal[1]) / focal_px,
-                candidates.surfaces[tile],
-                candidates.counts[tile],
-                world.surfaces,
+                listed[tile],
+                counts[tile],
+                surfaces,
             )
             out_depth[row, col] = depth if hit >= 0 else math.nan

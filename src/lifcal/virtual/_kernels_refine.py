@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from lifcal.arrays import BoolArray, Float32Array
 from lifcal.camera._kernels import cell_range, row_items
 from lifcal.threads import in_parts
 from lifcal.virtual._kernels_lenses import (
@@ -402,6 +403,22 @@ def blend_planes(begin, end, planes, counts, around, here, limits, fused):
             )
 
 
+class FineMaps(NamedTuple):
+    """Maps at the output's pixels, (rows, cols) each.
+
+    Parameters
+    ----------
+    rho, variance : float32
+        Inverse virtual depth and its variance.
+    hidden : bool
+        Pixels of the farther of two surfaces at a depth edge, which some lenses do not see.
+    """
+
+    rho: Float32Array
+    variance: Float32Array
+    hidden: BoolArray
+
+
 @njit(cache=True, fastmath=FAST)
 def disagreement(image, table, lenses, x, y, rho, places, counts):
     """Return the weighted sum of squared differences of the lenses at a virtual point.
@@ -421,17 +438,16 @@ def disagreement(image, table, lenses, x, y, rho, places, counts):
     return max(s2 - s1 * s1 / s0, 0.0), s0 - q0 / s0
 
 
-@in_parts(lambda rho: len(rho), fastmath=FAST)
-def spread_out(
-    begin, end, image, table, lenses, fused, step, ratio, edge, window, rho, variance, hidden
-):
+@in_parts(lambda out: len(out.rho), fastmath=FAST)
+def spread_out(begin, end, image, table, lenses, fused, step, ratio, edge, window, out):
     """Evaluate the planes of `fused`, whose pixels are `step` wide, at pixels `ratio` times finer.
 
     Where the four planes around a fine pixel disagree by more than the fraction `edge`, the pixel
     is at a depth edge: the micro images are compared at the least and at the greatest of the four
     rhos, at every other of (2 window + 1)^2 fine pixels, and the rho with the smaller variance is
-    taken. `hidden` is set where that is the farther surface, which some lenses do not see.
+    taken. `out` is the `FineMaps` to fill.
     """
+    rho, variance, hidden = out.rho, out.variance, out.hidden
     cols = rho.shape[1]
     coarse_rows, coarse_cols = fused.shape[:2]
     fine = step / ratio

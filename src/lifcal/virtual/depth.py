@@ -417,9 +417,7 @@ def _evaluate(
         step / fine,
         _EDGE,
         _CHOICE_WINDOW,
-        rho,
-        variance,
-        hidden,
+        _kernels_refine.FineMaps(rho, variance, hidden),
     )
     rows = np.minimum((np.arange(shape[0]) + 0.5) * fine / step, len(cell_flags) - 1).astype(int)
     cols = np.minimum((np.arange(shape[1]) + 0.5) * fine / step, cell_flags.shape[1] - 1)
