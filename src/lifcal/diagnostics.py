@@ -117,7 +117,7 @@ KINDS: Mapping[str, FindingKind] = {
         _NOTE,
         "The image that the grid was fitted to is saturated, which changes the brightness inside "
         "micro images.",
-        "Expose shorter.",
+        "Use a shorter exposure.",
     ),
     "lens-types-misfit": FindingKind(
         _NOTE,

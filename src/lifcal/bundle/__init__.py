@@ -1,8 +1,9 @@
 """The bundle adjustment: start values, problem, solver, scale and gauge, covariance.
 
 `adjust` does the whole adjustment with `AdjustOptions`; `cross_validate` compares halves of the
-recording. `start_from_observations` and `start_from_sfm` find start values. Below them, `Problem`
-states what is solved, `solve` solves it, and `compute_covariance` says how well all is known.
+recording. `start_from_observations` and `start_from_sfm` find start values. `adjust` is built on
+three parts that can also be used alone: a `Problem` holds observations, start values and priors,
+`solve` minimizes its cost, and `compute_covariance` returns the covariance of the solution.
 """
 
 from lifcal.bundle.adjustment import Adjustment, AdjustOptions, adjust

@@ -103,44 +103,48 @@ _WRONG_SHARE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class AdjustOptions:
-    """What is estimated and how.
+    """Options of `adjust`: which parameters are estimated, and how.
 
     Parameters
     ----------
     loss : 'none', 'huber' or 'cauchy'
-        Robust loss on the length of a residual. Cauchy's lets go of what is matched wrongly.
+        Robust loss on the length of a residual. With the Cauchy loss, wrong matches have hardly any
+        influence.
     distortion : str
-        'auto' (Brown's k0, p0, p1, and k1, k2 if they pay), 'none', 'brown' or 'division'.
+        'auto', 'none', 'brown' or 'division'. With 'auto', Brown's k0, p0 and p1 are estimated, and
+        k1 and k2 if they lower the cost enough (Akaike's criterion).
     tilt : 'auto', 'none' or 'free'
-        Whether the tilt of the micro-lens array is estimated: if it pays, not at all, or always.
+        Whether the tilt of the micro-lens array is estimated: 'auto' estimates it if it lowers the
+        cost enough, 'none' never, and 'free' always.
     tilt_sigma_deg : float
-        Standard deviation of the prior on each of the array's two angles, which is zero on average.
-        The published calibration of a Raytrix R12 has angles of 0.02 degrees. Where no scale is
-        known, a fixed prior on the relative change of B takes its place.
+        Standard deviation of the prior on each of the two tilt angles of the array; the mean of the
+        prior is zero. The published calibration of a Raytrix R12 has angles of 0.02 degrees. If no
+        scale is known, a fixed prior on the relative change of B over the image is used instead.
     fixed : mapping of str to float or None
-        Intrinsics to hold, at a value or (None) at the start's.
+        Intrinsics that are held, by name: at the given value, or at the start value if it is None.
     priors : mapping of str to Prior
+        Priors of intrinsics, by name.
     focus : FocusTerm or None
-        The focus-vignetting term; None: off.
+        The focus-vignetting term; if None, the model has no such term.
     focus_strength : float or Prior
-        A given strength is held, one with a prior is estimated.
+        Strength of the focus-vignetting term. A number is held, and a prior is estimated.
     plane_error : float
-        Relative error that the focal planes of `focus` have in common. They are held (their
-        `plane_sigma` is 0), and this goes into the covariance.
+        Relative error that all focal planes of `focus` have in common. It is added to the
+        covariance. The focal planes themselves are held, so their `plane_sigma` must be 0.
     clustered : bool
-        Whether observations of one point may err together; then sigmas grow by what the residuals
-        show of it.
+        Whether the errors of observations of the same point may be correlated. If so, the
+        correlation is estimated from the residuals, and the sigmas grow accordingly.
     scale_error : float
-        Relative error that all known lengths have in common; it goes into the covariance.
+        Relative error that all known lengths have in common. It is added to the covariance.
     magnification_error : float
-        By what part micro images of near and far points may be too large or too small; it goes into
-        the covariance.
+        Relative error of the magnification of micro images between near and far points. It is added
+        to the covariance.
     reject_sigmas : float or None
-        Observations farther off than this are rejected; None: none are.
+        Observations whose residual is larger than this many sigmas are rejected; if None, none are.
     max_iterations : int
-        Of each solve.
+        Largest number of iterations of each solve.
     poses, points : bool
-        Whether to compute their covariances too.
+        Whether the covariances of poses and of points are computed too.
     """
 
     loss: str = "cauchy"
@@ -187,21 +191,22 @@ class AdjustOptions:
 
 @dataclass(frozen=True, eq=False)
 class Adjustment:
-    """A calibrated camera, and all that came with it.
+    """Result of the bundle adjustment: the calibrated camera, poses, points and their covariance.
 
     Parameters
     ----------
     camera : PlenopticCamera
+        The calibrated camera.
     problem : Problem
-        As it was solved last; its observations are those that were used or rejected.
+        The problem that was solved last. Its observations include the rejected ones.
     state : Reconstruction
         The solution.
     covariance : Covariance
     residuals_px : (n_obs, 2) float64
-        Seen minus measured.
+        Predicted minus measured place of each observation.
     summary : AdjustSummary
     cross_validation : CrossValidation or None
-        What the halves of the recording say, where `cross_validate` asked them.
+        Comparison of halves of the recording, if `cross_validate` was called.
     """
 
     camera: PlenopticCamera
@@ -243,21 +248,24 @@ def adjust(
     ----------
     observations : Observations
     start : Start or Reconstruction
-        From `start_from_sfm`, `start_from_observations`, or one's own.
+        Start values: the result of `start_from_sfm` or `start_from_observations`, or a
+        reconstruction from elsewhere.
     pixel_size_mm : float
     grid : MicroLensGrid or (int, int)
-        The camera's grid; or the image size, then the grid is the list of centers observed.
+        The grid of the camera, or the image size. If only the size is given, the grid is the list
+        of the centers in the observations.
     options : AdjustOptions, optional
     distances, positions : optional
-        Where millimetres come from. Without any (and no known f_L, b_L0, B), lengths of the scene,
-        beta and B have no metric meaning, and the summary says so.
+        Known distances and known camera positions, which give the metric scale. Without them (and
+        without known f_L, b_L0 or B), lengths in the scene, beta and B have no metric meaning, and
+        the summary says so.
     on_iteration : callable, optional
-        Told the stage and every iteration.
+        Called with the name of the stage and the `Iteration` after every iteration.
 
     Raises
     ------
     InputError
-        For input that does not fit together.
+        If the arguments contradict each other, for example in their shapes or ids.
     EstimationError
         If the input does not determine the camera; the message says why and what to do.
     """

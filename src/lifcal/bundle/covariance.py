@@ -29,22 +29,25 @@ alone would leave it unknown, and the matrix singular."""
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
-    """Covariance of the unknowns, by the estimated noise.
+    """Covariance of the unknowns, computed with the estimated noise.
 
-    Poses and points are relative to the first view (or, with known camera positions, in their
-    frame). Held parameters have zeros.
+    Covariances of poses and points are relative to the first view (or, with known camera positions,
+    in the frame of these). Rows and columns of parameters that were held are zero.
 
     Parameters
     ----------
     names : tuple of str
-        Of the intrinsics in the pinhole-array form.
+        Names of the intrinsics in the pinhole-array form, in the order of `array`.
     array : (n, n) float64
+        Covariance of the intrinsics in the pinhole-array form.
     physical_names : tuple of str
+        Names of the physical intrinsics, in the order of `physical`.
     physical : (n, n) float64
+        Covariance of the physical intrinsics.
     poses : (n_views, 6, 6) float64 or None
-        By the step of `RigidTransform.step`: rad and mm.
+        Covariance of each pose, in the coordinates of `RigidTransform.step` (rad and mm).
     points : (n_points, 3, 3) float64 or None
-        In mm^2.
+        Covariance of each point in mm^2.
     """
 
     names: tuple[str, ...]
@@ -106,13 +109,14 @@ def compute_covariance(
     inflation : float
         Factor on the variance of the observations, for the efficiency of a robust loss.
     clustered : Loss, optional
-        The loss of the solution: observations of one point may err together (they share a texture,
-        a surface), and the intrinsics' sigmas grow by what the points' gradients show of that.
+        The loss of the solution. If it is given, errors of observations of one point may be
+        correlated (these observations share a texture and a surface). The correlation is estimated
+        from the gradients of the points, and the sigmas of the intrinsics grow accordingly.
     bend : GridBend, optional
         Bend of the grid. Its covariance describes smooth errors of the centers, which are carried
         over to intrinsics and poses; the covariances of points are those of noise alone.
     poses, points : bool
-        Whether those are wanted too.
+        Whether the covariances of poses and of points are computed too.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where millimetres come from: distances, marker sides, camera positions."""
+"""Sources of the metric scale: known distances, sides of markers, and known camera positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from lifcal.errors import DataError, InputError
 from lifcal.files import read_bytes
 
 _LEAST_SIGMA = 1e-7
-"""Least relative sigma of a known length. A smaller one would drown all else in rounding."""
+"""Smallest relative sigma of a known length. With a smaller one, rounding errors of this residual
+would be larger than all other residuals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,14 +24,16 @@ class Distances:
     Parameters
     ----------
     point_ids : (n, 2, n_members) int64
-        As the observations call the points. An end of a distance is one point, or the mean of a
-        square's four corners, in order around it; a point that is repeated four times stands for
-        itself. Given as (n, 2), all ends are single points.
+        Ids of the points at both ends of each distance, as in the observations. An end is one point
+        (n_members is 1), or the mean of the four corners of a square, in order around it (n_members
+        is 4). If a point is repeated four times, the end is this point. If the shape is (n, 2), all
+        ends are single points.
     lengths_mm, sigmas_mm : (n,) float64
+        Known lengths and their standard deviations.
     source : str
-        What the summary and camera.json call it.
+        Name of this source of scale in the summary and in camera.json.
     labels : tuple of str
-        What people call each of them; without, they are called by their points.
+        Name of each distance in messages; by default, it is made of the ids of its points.
     """
 
     point_ids: IntArray

@@ -64,14 +64,17 @@ class VirtualPoints:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where the adjustment begins.
+    """Start values of the adjustment.
 
     Parameters
     ----------
     state : Reconstruction
-        For all views and points; those that were not placed hold zeros.
+        Camera, poses and points. Views that are not registered have the identity as their pose, and
+        points that are not placed are at the origin.
     registered : (n_views,) bool
+        Whether a pose was found for the view.
     placed : (n_points,) bool
+        Whether a position was found for the point.
     """
 
     state: Reconstruction
@@ -131,20 +134,23 @@ def start_from_sfm(
     distortion: Distortion = NoDistortion(),  # noqa: B008 (frozen)
     virtual_depths: npt.ArrayLike | None = None,
 ) -> Start:
-    """Return start values in closed form: a robust line through u against 1 / z.
+    """Return start values from poses and points of structure from motion.
+
+    A robust line fit of virtual depth u against 1 / z gives alpha and beta.
 
     Parameters
     ----------
     observations : Observations
     focal_px, principal_px : float and (2,) float64
-        Of the focused image, in raw pixels.
+        Focal length and principal point of the focused image, in raw pixels.
     cam_from_sfm : sequence of RigidTransform
-        One for each view, of any scale.
+        Pose of each view; the scale is arbitrary.
     points_sfm : (n_points, 3) float64
+        Scene points at the same scale.
     distortion : Distortion
     virtual_depths : (n_pairs,) float64, optional
-        Measured u of each pair of `observations.pairs`; NaN: not known. Found from the
-        observations if not given.
+        Measured u of each pair of a point and a view in `observations.pairs`; NaN where it is not
+        known. If not given, u is computed from the observations.
 
     Raises
     ------

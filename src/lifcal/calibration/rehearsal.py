@@ -1,4 +1,8 @@
-"""What the last stages run is compiled while the poses are found, which leaves a core idle."""
+"""Compile the numba loops of measurement and adjustment ahead of time, in a thread.
+
+Structure from motion leaves a core idle. During this time, the loops of the later stages are
+compiled by running them once on a small synthetic problem, here called a rehearsal.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +29,23 @@ from lifcal.reconstruction import Observations, Reconstruction
 from lifcal.virtual import FocusEngine
 
 _VIEWS, _POINTS = 5, 40
-"""Views and points of the rehearsal: few, so that it takes little time, but enough that the
-adjustment does not refuse them."""
+"""Number of views and points of the rehearsal. They are few, so that it takes little time, but
+enough that the adjustment accepts them."""
 _DEPTH_MM = (500.0, 1500.0)
-"""Nearest and farthest point of the rehearsal: apart enough to determine alpha and beta."""
+"""Depth of the nearest and the farthest point of the rehearsal. They differ enough to determine
+alpha and beta."""
 _NOISE_PX = 0.05
-"""Noise of the made-up observations, which the adjustment needs to estimate their sigma."""
+"""Standard deviation of the noise that is added to the synthetic observations. The adjustment
+estimates the noise from its residuals, so these must not be zero."""
 
 
 @contextmanager
 def compile_ahead(engine: FocusEngine) -> Iterator[None]:
-    """Rehearse measuring and adjusting in a thread, beside what is done in the context."""
+    """Run `rehearse` in a thread while the body of the `with` statement is executed."""
     left = threading.Event()
 
     def work() -> None:
-        with suppress(LifcalError):  # if the real one fails as well, it will say so
+        with suppress(LifcalError):  # the real run reports its own errors
             rehearse(engine, left)
 
     thread = threading.Thread(target=work, name="lifcal-rehearsal")
@@ -52,9 +58,10 @@ def compile_ahead(engine: FocusEngine) -> Iterator[None]:
 
 
 def rehearse(engine: FocusEngine, stop: threading.Event | None = None) -> None:
-    """Measure and adjust a few made-up points with an engine's grid, optics and depth range.
+    """Measure and adjust a few synthetic points with the grid, optics and depth range of an engine.
 
-    All loops run once, with the types of the real run. `stop` ends it before the adjustment.
+    Every compiled loop runs once, with the argument types of the real run, so numba compiles it. If
+    the event `stop` is set after the measurement, the adjustment is skipped.
     """
     grid, depth_range = engine.grid, engine.options.depth_range
     assert depth_range is not None

@@ -76,9 +76,9 @@ def print_evaluation(found: Evaluation) -> None:
         )
     if found.depth is not None:
         lines.append(
-            f"Depth: median error {found.depth.median_abs_percent:.4f} %, median "
-            f"{found.depth.median_percent:+.4f} %, {found.depth.n_pairs} points in "
-            f"{found.depth.n_views} views."
+            f"Depth: median absolute error {found.depth.median_abs_percent:.4f} %, median signed "
+            f"error {found.depth.median_percent:+.4f} %, over {found.depth.n_pairs} pairs of a "
+            f"point and a view ({found.depth.n_views} views)."
         )
     for line in lines:
         output().print(line, soft_wrap=True)

@@ -1,6 +1,7 @@
 """Fitting the micro-lens grid to a white image, to scene frames, or from a maker's grid.
 
-Each micro image is compared with the mean one. See docs/theory/grid.md.
+Each micro image is compared with the mean of all micro images, which gives its center. The method
+is described in docs/theory/grid.md.
 """
 
 from __future__ import annotations
@@ -31,70 +32,81 @@ from lifcal.grid.overlap_fit import (
 from lifcal.imaging.frames import Frame, Frames
 
 _FIRST_REACH = 10.0
-"""Radius in pitches, from the middle of the image, at which the fit begins. So far a lattice that
-the spectrum shows to 0.1 % stays within a small part of the pitch, and some 300 lenses are
-there."""
+"""Radius around the middle of the image, in pitches, of the region in which the fit starts. The
+spectrum gives the pitch to 0.1 %, so predicted centers in this region are wrong by a small fraction
+of the pitch only. The region contains about 300 lenses."""
 _ORDER_INNER, _ORDER_WHOLE = 3, 5
 """Highest orders of the bend that are tried while the fit grows outward, inside half of the image's
-diagonal and beyond it. A higher order extrapolates worse than it describes."""
+diagonal and beyond it. Higher orders would fit better inside the region that was measured, but
+extrapolate badly."""
 _OUTLIER_SIGMAS = 5.0
 """A center that is farther from the fit than this many robust standard deviations is an outlier:
 dust, for example."""
 _LEAST_SIGMA_PX = 0.01
-"""Least standard deviation of centers for that comparison: a center that is nearer than a few of
-these is no dust, however little noise there is."""
+"""Smallest standard deviation of centers that is assumed in this outlier test. With less noise, it
+would reject lenses whose centers deviate by a few hundredths of a pixel for harmless reasons."""
 _EDGE_LEVEL = 0.3
-"""Brightness, as a part of that in the middle, at which a micro image ends."""
+"""The radius of a micro image is where its brightness falls to this fraction of that in its
+middle."""
 _MOST_ROUNDS = 16
-"""Rounds of matching and fitting at most, while the fit grows outward and until it settles."""
+"""Largest number of rounds of matching and fitting, while the fit grows outward and until it
+converges."""
 _SOME_LENSES = 1500
-"""Lenses that are matched in all rounds but the last, in which all are: they determine lattice and
-bend well enough on the way."""
+"""Number of lenses that are matched in each round while the fit grows. They determine lattice and
+bend well enough for the next round; the last rounds match all lenses."""
 _SETTLED_PX = 0.003
-"""The fit has settled if its centers moved by less than this, a small part of what matters to
-virtual depth."""
+"""The fit has converged if no center moved by more than this in a round. An error of this size has
+no visible effect on virtual depth."""
 _MOST_SATURATED = 0.002
-"""Share of saturated pixels from which a finding says that an image is overexposed."""
+"""If a larger fraction of the pixels is saturated, a finding says that the image is overexposed."""
 _WORST_RMS = 0.08
-"""Root mean square of the residuals in pitches beyond which the lattice is not the image's."""
+"""If the root mean square of the residuals, in pitches, is larger than this, the lattice does not
+describe the image, and the fit fails."""
 _PIXEL_BLUR_PX2 = 1.0 / 12.0
 """Variance, along an axis, of a uniform distribution over the area of a pixel."""
 _CLEAR_SPREAD = 1.0
-"""Variance of the lenses' own deviations over that of their noise. Below it a deviation tells more
-about the noise than about the lens."""
+"""Deviations of single lenses are stored if their variance, divided by that of the measurement
+noise, is larger than this. Below it, a measured deviation is mostly noise."""
 _LARGE_TREND = {"white": 0.004, "frames": 0.015, "scene": 0.015}
-"""What is left smoothly, in pitches, from which a finding says so: 0.1 px at 25 px. A center that
-is wrong by that much moves a virtual point by up to 0.4 px, several times what a measured point is
-off by. What frames of a scene have in common looks like a trend of up to 0.005 pitches."""
+"""If the smooth part of the residuals (rms, in pitches) is larger than this, a finding reports it.
+For a white image and a pitch of 25 px the limit is 0.1 px. A center that is wrong by that much
+moves a virtual point by up to 0.4 px, several times the error of a measured point. The limit for
+frames is larger, because content that the frames have in common causes smooth residuals of up to
+0.005 pitches."""
 _BORDER_SHADING = 0.005
-"""Root mean square over the image, in pitches, by which shading stretches a grid that is fitted to
-rough borders: 0.067 px at a pitch of 12.6 px for `mini-real`, whose micro lenses see 17 degrees."""
+"""Error (rms over the image, in pitches) of a grid that is fitted to the borders of micro images in
+the gradient map, because shading stretches it. The value was measured on the simulated camera
+`mini-real`, whose micro lenses see 17 degrees to each side: 0.067 px at a pitch of 12.6 px."""
 _CLEAR_SHADING = 4.0
-"""Number of standard deviations from which a shading is more than noise."""
+"""A measured shading is used if it is larger than this many of its standard deviations."""
 _APERTURE = (0.35, 0.1)
-"""Radius of a micro aperture in pitches, and its standard deviation, before looking at the image:
-between masked arrays (0.25) and those filled to the border (0.47)."""
+"""Prior of the radius of a micro aperture, in pitches: mean and standard deviation. It covers
+arrays with masked lenses (0.25) and arrays whose lenses fill their cells (0.47)."""
 _RIM = 0.9
-"""Where shading is compared with that in the middle: a part of the way to the corners."""
+"""The shading near the corners is evaluated at this fraction of the way from the middle of the
+image to its corners, and compared with that in the middle."""
 _SAMPLES = 64
-"""Samples along each side of a micro image's window, where its shading is integrated."""
+"""Number of samples along each side of the window of a micro image, for the numerical integration
+of its shading."""
 _STEP_PX = 1e-4
-"""Step of a difference quotient across an outline."""
+"""Step of the finite difference that gives the derivative of the overlap area by distance."""
 WHITE_STRUCTURE = 0.11
-"""A micro image of a white image differs from the mean one by less than this (rms, relative)."""
+"""In a white image, micro images differ from their mean by less than this (rms, relative to the
+brightness). A larger difference shows that the image contains a scene."""
 
 
 class LensFlag(enum.IntFlag):
     """Role of a lens in the fit."""
 
     USED = 1
-    """Its center took part in the lattice."""
+    """The center of the lens was used to fit the lattice."""
     OUTLIER = 2
-    """Its center or its shape is far from what the others say: dust, dirt, a reflection."""
+    """The center or the shape of the micro image does not fit the others, for example because of
+    dust, dirt or a reflection."""
     DEAD = 4
-    """It is dark where its neighbors are not."""
+    """The micro image is dark although its neighbors are not."""
     RIM = 8
-    """It is cut by the image's border, or lies in the dark corners."""
+    """The micro image is cut by the border of the image, or lies in its dark corners."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +128,11 @@ class GridFit:
         'white', 'frames' or 'scene' (one frame).
     structure : float
         Median over the lenses of the rms difference from the mean micro image of their type,
-        relative: noise only for a white image, the scene's contrast otherwise.
+        relative to the brightness. For a white image it is noise; otherwise it is the contrast of
+        the scene.
     trend_px : float
-        Rms of what is left smoothly: neither lattice, bend nor the deviations of lenses follow it.
+        Rms of the smooth part of the residuals that remain after lattice, bend and the deviations
+        of single lenses are subtracted.
     sigma_px : float
         Standard deviation of lattice and bend, rms over the lenses.
     findings : tuple of Finding
@@ -148,38 +162,39 @@ class GridFit:
 
     @property
     def pitch_px(self) -> float:
-        """Distance between neighbors."""
+        """Distance between the centers of neighboring micro images."""
         return self.lattice.pitch_px
 
     @property
     def rotation_rad(self) -> float:
-        """Angle from the x axis, see `Lattice.rotation_rad`."""
+        """Angle of the lattice from the x axis, see `Lattice.rotation_rad`."""
         return self.lattice.rotation_rad
 
     @property
     def discs(self) -> OverlapDiscs | None:
-        """The two discs whose overlap is the fall-off inside the micro images."""
+        """The two discs whose overlap describes the fall-off of brightness inside micro images."""
         return self.grid.discs
 
     @property
     def n_used(self) -> int:
-        """Number of lenses that took part."""
+        """Number of lenses whose centers were used to fit the lattice."""
         return int(np.count_nonzero(self.flags & LensFlag.USED))
 
 
 @dataclass(frozen=True, eq=False)
 class FrameAverage:
-    """Several frames as one.
+    """Mean over several frames, and mean over their gradient maps.
 
     Parameters
     ----------
     mean : (height, width) float32
         Mean of the frames, each scaled to the same brightness.
     calm : (height, width) float32
-        Mean of `compute_calm`.
+        Mean of the gradient maps of the frames, see `compute_calm`.
     count : int
+        Number of frames.
     mosaic : bool
-        Whether they were interpolated from a color mosaic.
+        Whether the frames were interpolated from a color mosaic.
     """
 
     mean: Float32Array
@@ -196,7 +211,7 @@ def fit_grid_to_white(
     Parameters
     ----------
     white : Frame or (height, width) array
-        An evenly lit surface, any exposure that does not saturate.
+        Image of an evenly lit surface, with any exposure that does not saturate.
     n_types : int or None
         Number of lens types; found from the image if None.
     discs : bool
@@ -205,7 +220,7 @@ def fit_grid_to_white(
     Raises
     ------
     EstimationError
-        If there is no lattice of micro images in it.
+        If the image shows no lattice of micro images.
     """
     image = _as_image(white)
     found = _fit(image, _make_start(image))
@@ -233,7 +248,7 @@ def fit_grid_to_frames(
     frames : Frames, sequence of Frame or array, or FrameAverage
         Frames of a moving camera. One frame is enough, but several times less accurate.
     max_frames : int
-        At most this many are read, evenly spread.
+        Largest number of frames that are read; they are spread evenly over the sequence.
     n_types, discs
         As for `fit_grid_to_white`.
     on_frame : callable
@@ -242,7 +257,7 @@ def fit_grid_to_frames(
     Raises
     ------
     EstimationError
-        If there is no lattice of micro images in them.
+        If the frames show no lattice of micro images.
     DataError
         If a frame cannot be read.
     """
@@ -256,7 +271,7 @@ def fit_grid_to_frames(
         found = _fit(average.calm, _make_start(average.calm))
         found, outlines = _prefer_mean(average, found)
     except EstimationError:
-        # Hardly any texture: then the mean is as good as a white image.
+        # If the scene has hardly any texture, the mean is as good as a white image.
         found, outlines = _fit(average.mean, _make_start(average.mean)), True
     return _finish(
         *found, source, average.mean, n_types, discs, outlines=outlines, mosaic=average.mosaic
@@ -273,17 +288,17 @@ def refine_grid(
     """Move a given grid, for instance a maker's, to the micro images of an image.
 
     The lens types and focal planes are kept. The grid may be off by up to a quarter of the pitch
-    in the middle of the image. With a single raw the grid is moved as a whole, because the maker
-    knows its pitch and angle better than one view of a scene shows them.
+    in the middle of the image. With a single raw, the grid is only shifted, because the maker's
+    pitch and angle are more accurate than those that one view of a scene gives.
 
     Parameters
     ----------
     grid : MicroLensGrid
         A grid that has a lattice.
     image : Frame, (height, width) array, or FrameAverage
-        A white image, a raw, or `average_frames` of several.
+        A white image, a raw, or the result of `average_frames` for several raws.
     source : str
-        'white' or 'scene': what the image is.
+        Kind of the image: 'white' for a white image, 'scene' for a raw of a scene.
     discs : bool
         Whether the overlap discs are fitted.
     """
@@ -337,15 +352,15 @@ def average_frames(
     on_frame: Callable[[int, int], None] | None = None,
     on_problem: Callable[[DataError], None] | None = None,
 ) -> FrameAverage:
-    """Return the mean over frames, at most `max_frames` of them, evenly spread.
+    """Return the mean over at most `max_frames` frames, spread evenly over the sequence.
 
     Parameters
     ----------
     on_frame : callable
         Called with the number of frames read and to be read.
     on_problem : callable
-        Called with what is wrong with a frame, which is then left out; without it, the error is
-        raised.
+        Called with the error if a frame cannot be read; the frame is then left out. If no callable
+        is given, the error is raised.
     """
     if len(frames) == 0:
         raise InputError("no frames to average")
@@ -388,7 +403,7 @@ def _note_saturation(fit: GridFit, image: object) -> GridFit:
     finding = Finding.of(
         "image-saturated",
         f"{100 * image.saturated:.1f} % of the pixels are saturated: do not trust the overlap "
-        "discs and lens types; expose shorter",
+        "discs and lens types; use a shorter exposure",
         share=image.saturated,
     )
     return replace(fit, findings=(*fit.findings, finding))
@@ -409,9 +424,10 @@ def _make_start(image: Float32Array) -> MicroLensGrid:
 def _fit(
     image: Float32Array, start: MicroLensGrid, *, only_shift: bool = False
 ) -> tuple[MicroLensGrid, LensMatch]:
-    """Fit lattice and bend, from the middle of the image outwards.
+    """Fit lattice and bend, from the middle of the image outward.
 
-    It returns the grid and the match of each of its lenses.
+    The function returns the grid, and the measured shift of each lens as a `LensMatch`. With
+    `only_shift`, the grid is shifted, and its pitch, angle and bend are kept.
     """
     height, width = image.shape
     pitch = start.pitch_px
@@ -425,7 +441,7 @@ def _fit(
         grid, moved = _follow(grid, match, 0 if only_shift else order)
         if whole and moved < _SETTLED_PX:
             break
-        # Further out when the field has settled here.
+        # If the fit has nearly converged inside this radius, double the radius.
         if moved < 0.03 * pitch:
             reach *= 2.0
     for _ in range(2):
@@ -448,10 +464,12 @@ def _fit(
 def _prefer_mean(
     average: FrameAverage, found: tuple[MicroLensGrid, LensMatch]
 ) -> tuple[tuple[MicroLensGrid, LensMatch], bool]:
-    """Fit the mean over frames too; return the better of both fits, and whether it is the mean's.
+    """Fit the grid to the mean over the frames too, and return the better of both fits.
 
-    Shading moves the borders of micro images by an unknown amount, and outlines by a known one. The
-    mean shows outlines, and the remains of the scene.
+    The second return value says whether this is the fit to the mean. The fit that is given was made
+    to the gradient map, in which shading moves the borders of micro images by an unknown amount.
+    The mean shows the outlines of micro images, which shading moves by a known amount, but it also
+    contains what remains of the scene.
     """
     if average.count < 2:
         return found, False
@@ -480,9 +498,9 @@ def _measure_sigma(grid: MicroLensGrid, match: LensMatch) -> float:
 def _follow(
     grid: MicroLensGrid, match: LensMatch, largest_order: int
 ) -> tuple[MicroLensGrid, float]:
-    """Return the grid moved to the measured centers, and the longest move of a lens measured.
+    """Return the grid fitted to the measured centers, and how far the center that moved most moved.
 
-    With `largest_order` 0 the grid is moved as a whole, and keeps its bend.
+    With `largest_order` 0 the grid is only shifted, and keeps its bend.
     """
     lattice = grid.lattice
     assert lattice is not None
@@ -495,7 +513,7 @@ def _follow(
             evidence={"placed": int(good.sum())},
         )
     places, smooth, deviations = _expect(grid, match.cells.indices[good])
-    # Shifts beyond a quarter of the pitch belong to the next lens, or are wrong.
+    # A shift of more than a quarter of the pitch leads to the next lens or is wrong: limit it.
     shifts = match.shifts[good]
     length = np.hypot(*shifts.T)
     shifts = shifts * np.minimum(1.0, 0.25 * lattice.pitch_px / np.maximum(length, 1e-12))[:, None]
@@ -515,7 +533,7 @@ def _follow(
 
 
 def _expect(grid: MicroLensGrid, indices_qr: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the lattice positions of lenses (q, r), the same with the bend, and deviations."""
+    """Return the centers of lenses (q, r) on the lattice, those with bend, and the deviations."""
     assert grid.lattice is not None
     assert grid.indices_qr is not None
     places = grid.lattice.centers(indices_qr)
@@ -565,9 +583,10 @@ def _finish(
     keep_types: bool = False,
     mosaic: bool = False,
 ) -> GridFit:
-    """Add radius, lens types and overlap discs; then correct the centers for shading.
+    """Find radius, lens types and overlap discs; then correct the centers for shading.
 
-    `outlines` says that the centers were fitted to outlines in `image` and not to borders.
+    `outlines` says whether the centers were fitted to the outlines of micro images in `image`, or
+    else to their borders in the gradient map.
     """
     assert grid.indices_qr is not None
     assert grid.lattice is not None
@@ -618,21 +637,24 @@ def _finish(
 
 
 class _Shading(NamedTuple):
-    """How brightness changes across micro images."""
+    """Relative change of brightness across micro images, as a function of their place."""
 
     field: FieldFit
-    """Slopes over the image, in 1/px."""
+    """Smooth field, over the image, of the relative slope of brightness in micro images, in
+    1/px."""
     px2: float
-    """By how much slopes fall from lens to lens in the middle, in 1/px^2; 0 if not clearly."""
+    """Rate at which the slope decreases with the distance from the middle of the image, in 1/px^2;
+    0 if it is not significant."""
 
 
 def _fit_shading(grid: MicroLensGrid, match: LensMatch) -> _Shading:
     """Fit the slopes of the brightness inside micro images, in 1/px, over the image.
 
-    Shading by cos^4 grows in proportion to the distance from the axis, and more slowly toward the
-    corners: a field of third order follows it. What else makes slopes (the dark rim of the image
-    circle, dust) does not depend on the direction of light, and grows faster toward the corners:
-    then the field is linear.
+    The slope that cos^4 shading causes is proportional to the distance from the axis, and grows
+    more slowly toward the corners. A polynomial of third order describes it. Other causes of slopes
+    (the dark rim of the image circle, dust) do not depend on the direction of light, and their
+    slopes grow faster toward the corners. If the fitted slopes do so, a linear field is used
+    instead.
     """
     good = match.good
     places, _, _ = _expect(grid, match.cells.indices[good])
@@ -662,16 +684,18 @@ def _take_off_shading(
     blur_px2: float,
     slope_field: FieldFit,
 ) -> tuple[LensMatch, FloatArray]:
-    """Correct a match for the shift of blurred outlines by shading; also return its uncertainty.
+    """Subtract from measured shifts the shift of blurred outlines that shading causes.
 
-    An outline is first shaded and then blurred. Where the relative brightness changes by `slope`
-    per px across a micro image, a blur of variance c along an axis shifts it by -c slope. Pixels
-    blur by 1/12 px^2. The micro aperture, a disc of radius `a` px that is seen from the main lens
-    with the radius `micro_px`, and the light of neighbors shift it by what `_measure_shading_shift`
-    says. Lens types with different `micro_px` are shifted differently, and that tells `a`; where
-    types do not tell, `_APERTURE` does.
+    An outline is first shaded and then blurred. If the relative brightness changes by `slope` per
+    px across a micro image, a blur of variance c along an axis shifts the outline by -c slope. The
+    area of a pixel is a blur with a variance of 1/12 px^2. The micro aperture, a disc of radius `a`
+    px that is seen from the main lens with the radius `micro_px`, and the light of neighboring
+    lenses cause the shift that `_measure_shading_shift` returns. The radius `a` is estimated:
+    outlines of lens types with different `micro_px` are shifted differently, and `_APERTURE` is the
+    prior.
 
-    The second return value is the shift, (n_lenses, 2), that one standard deviation of `a` makes.
+    The second return value is the uncertainty of the correction: the change of the shifts,
+    (n_lenses, 2), if `a` changes by one standard deviation.
     """
     good = match.good
     places, _, _ = _expect(grid, match.cells.indices)
@@ -702,18 +726,22 @@ def _measure_shading_shift(discs: OverlapDiscs, lattice: Lattice) -> tuple[Float
     """Return how far shading shifts the outlines of each lens type, in px per `slope` in 1/px.
 
     Light that leaves a micro aperture at `p` toward the pixel at `m` from its center has the
-    relative brightness `1 + slope . (m - p)`. With q = p micro_px / a, a pixel gets light from the
-    q that both discs of the overlap share, so the term in p is `-a slope . centroid / micro_px`
-    times their area, with the centroid of what they share. Light of the neighbors that reaches the
-    pixel is shaded relative to their own centers. `match_lenses` fits all this by a gain, a slope,
-    a shift and a growth; so does this function, for a shading along x and one along y.
+    relative brightness `1 + slope . (m - p)`. In the scaled coordinate q = p micro_px / a, a pixel
+    receives light from those q that lie in both overlap discs. The term in p therefore contributes
+    `-a slope . centroid / micro_px` times the area of the overlap, where `centroid` is that of the
+    overlap. Light of neighboring lenses that reaches the pixel is shaded relative to their own
+    centers. `match_lenses` fits a gain, a slope, a shift and a growth to a micro image. This
+    function fits the same unknowns to the computed brightness, once for a shading along x and once
+    along y, and returns the shift.
 
     Returns
     -------
     constant : (n_types,) float64
-        What does not depend on the micro aperture `a`: the light of neighbors.
+        Part of the shift that does not depend on the radius `a` of the micro aperture. The light of
+        neighboring lenses causes it.
     by_aperture : (n_types,) float64
-        What is proportional to `a`. For micro images with narrow rims it is -4/15 micro_px.
+        Part of the shift that is proportional to `a`, divided by `a`. For micro images with narrow
+        rims it is -4/15 micro_px.
     """
     steps = np.array([(q, r) for q in range(-2, 3) for r in range(-2, 3)])
     centers = steps @ lattice.basis_px
@@ -735,8 +763,8 @@ def _measure_shading_shift(discs: OverlapDiscs, lattice: Lattice) -> tuple[Float
             length = np.maximum(np.linalg.norm(off, axis=1), 1e-9)
             area, centroid = compute_disc_overlap(micro, discs.main_px, length)
             wider, _ = compute_disc_overlap(micro, discs.main_px, length + _STEP_PX)
-            area, wider = area / micro**2, wider / micro**2  # all types let in the same light
-            moment = np.where(area > 0.0, area * centroid / micro, 0.0)  # dark: no centroid
+            area, wider = area / micro**2, wider / micro**2  # all types pass the same light
+            moment = np.where(area > 0.0, area * centroid / micro, 0.0)  # no overlap, no centroid
             total += area
             slope += ((wider - area) / _STEP_PX / length)[:, None] * off
             neighbors -= area[:, None] * center
@@ -751,14 +779,18 @@ def _measure_shading_shift(discs: OverlapDiscs, lattice: Lattice) -> tuple[Float
 
 
 def _make_stretch(grid: MicroLensGrid, match: LensMatch) -> FloatArray:
-    """Return shifts away from the image's middle, (n_lenses, 2), one pitch rms."""
+    """Return shifts (n_lenses, 2) of a uniform stretch about the image's middle, one pitch rms."""
     off = match.cells.centers - 0.5 * (np.array(grid.image_size) - 1.0)
     found: FloatArray = grid.pitch_px * off / _rms(off)
     return found
 
 
 def _widen_covariance(grid: MicroLensGrid, match: LensMatch, unsure: FloatArray) -> MicroLensGrid:
-    """Return the grid with the covariance of one more error field, (n_lenses, 2) in px, added."""
+    """Add another source of error to the covariance of the bend, and return the new grid.
+
+    `unsure` (n_lenses, 2) is the error of each center in px for one standard deviation of the
+    source. The errors of all centers are fully correlated.
+    """
     bend = grid.bend
     if bend is None or bend.covariance_px2 is None:
         return grid
@@ -773,7 +805,8 @@ def _widen_covariance(grid: MicroLensGrid, match: LensMatch, unsure: FloatArray)
 def _add_deviations(grid: MicroLensGrid, match: LensMatch) -> MicroLensGrid:
     """Return the grid with the deviations of single lenses, if they are larger than their noise.
 
-    Each is shrunk towards zero according to its noise and the spread of all: the best estimate.
+    Each deviation is multiplied by the variance of all deviations over the sum of this variance and
+    that of its own noise, which gives the estimate with the smallest expected squared error.
     """
     assert grid.lattice is not None
     assert grid.indices_qr is not None
@@ -800,7 +833,7 @@ def _add_deviations(grid: MicroLensGrid, match: LensMatch) -> MicroLensGrid:
 
 
 def _judge(grid: MicroLensGrid, match: LensMatch, source: str, findings: list[Finding]) -> GridFit:
-    """Sum up the fit for the lenses of the grid; those not measured are at the rim."""
+    """Collect residuals, flags and findings of the fit; lenses without a match are at the rim."""
     assert grid.indices_qr is not None
     rows = find_rows(match.cells.indices, grid.indices_qr)
     residuals = _residuals(grid, match)
@@ -814,7 +847,8 @@ def _judge(grid: MicroLensGrid, match: LensMatch, source: str, findings: list[Fi
             *findings,
             Finding.of(
                 "lenses-dead",
-                f"{100 * share_bad:.0f} % of the lenses are dead or do not fit: check the picture",
+                f"{100 * share_bad:.0f} % of the lenses are dead or do not fit: look at the "
+                "picture of the fit",
                 share=share_bad,
             ),
         ]
@@ -825,8 +859,8 @@ def _judge(grid: MicroLensGrid, match: LensMatch, source: str, findings: list[Fi
             *findings,
             Finding.of(
                 "grid-trend",
-                f"centers deviate smoothly by another {trend:.2f} px rms from the lattice and the "
-                "bend that were fitted: depth and focus suffer there; give a white image if there "
+                f"centers deviate smoothly by {trend:.2f} px rms from the fitted lattice and bend, "
+                "which makes depth and focused images less accurate; give a white image if there "
                 "is none",
                 trend_px=trend,
             ),
@@ -845,7 +879,7 @@ def _judge(grid: MicroLensGrid, match: LensMatch, source: str, findings: list[Fi
 
 
 def _measure_trend(centers: FloatArray, residuals: FloatArray) -> float:
-    """Return the rms over image tiles of their mean residual, without the part due to noise."""
+    """Return the rms, over tiles of the image, of the mean residual, with the noise subtracted."""
     tiles = cut_tiles(centers)
     count = np.bincount(tiles)
     means = (
@@ -857,12 +891,16 @@ def _measure_trend(centers: FloatArray, residuals: FloatArray) -> float:
 
 
 def _sort_types(lattice: Lattice, discs: OverlapDiscs) -> tuple[Lattice, OverlapDiscs]:
-    """Number the types by decreasing micro disc, that is, by increasing virtual depth in focus."""
+    """Number the types by decreasing radius of the micro disc.
+
+    This is the order of increasing virtual depth at which the types are in focus.
+    """
     order = np.argsort(-np.array(discs.micro_px), kind="stable")
     n = lattice.n_types
     rank = np.argsort(order)
     i, j, k = lattice.type_rule
-    # rank as a linear map of the type: rank(t) = s t + o (mod n), always so for n up to 3.
+    # The new number of a type is a linear function of the old one: rank(t) = s t + o (mod n). Up to
+    # n = 3, every permutation has this form.
     for s in range(1, n):
         for o in range(n):
             if all((s * t + o) % n == rank[t] for t in range(n)):

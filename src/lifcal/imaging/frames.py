@@ -440,7 +440,7 @@ def _check_exposure(stored: npt.NDArray[np.generic], bits: int, full: int, sourc
     if saturated > _SATURATED:
         raise DataError(
             f"{source}: saturated: {100 * saturated:.0f} % of the pixels are at full scale. "
-            "Expose shorter"
+            "Use a shorter exposure"
         )
     return saturated
 

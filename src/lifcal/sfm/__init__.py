@@ -1,7 +1,8 @@
 """Structure from motion on totally focused images: poses and tracks up to scale.
 
-`SfmEngine` is the protocol of an engine, `ColmapEngine` the one that is used by default. An engine
-is given `SfmViews` and returns an `SfmModel`.
+`SfmEngine` is the protocol (the interface) of a structure-from-motion engine, and `ColmapEngine` is
+the engine that is used by default. An engine receives the focused images as `SfmViews` and returns
+an `SfmModel`.
 """
 
 from lifcal.sfm.colmap import ColmapEngine, SfmOptions

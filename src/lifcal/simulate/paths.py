@@ -1,4 +1,4 @@
-"""Motions of the simulated camera: some calibrate well, and two cannot."""
+"""Motions of the simulated camera. Most allow a calibration; `rotation` and `forward` do not."""
 
 from __future__ import annotations
 
@@ -16,19 +16,25 @@ from lifcal.simulate.scene import FIELD_OF_VIEW_RAD, Scene
 
 _Motion: TypeAlias = tuple[FloatArray, FloatArray]
 _DEPTH_SWING = 0.15
+"""Amplitude of the motion toward the scene and away from it, as a fraction of the stand-off."""
 _TURN_PER_FIELD_OF_VIEW = 0.22
+"""Largest rotation of the camera as a fraction of its field of view, so that the scene stays in the
+image of cameras with a narrow field of view."""
 _LARGEST_TURN_RAD = 0.16
+"""Upper limit of that rotation for cameras with a wide field of view."""
 
 
 def build_path(
     name: str, scene: Scene, n_frames: int, seed: int, field_of_view_rad: float
 ) -> tuple[RigidTransform, ...]:
-    """Build one of `PATHS` in front of a scene.
+    """Return the camera poses of one of the `PATHS` in front of a scene.
 
     Parameters
     ----------
     name : str
+        A key of `PATHS`.
     scene : Scene
+        The scene says which point the camera looks at and how far away it stands.
     n_frames : int
         At least 1. More frames sample the same path more finely.
     seed : int
@@ -67,7 +73,7 @@ def build_path(
 
 
 def compute_standoff_mm(scene: Scene, field_of_view_rad: float) -> float:
-    """Return how far from the point it looks at the nominal camera stands."""
+    """Return the stand-off: the distance from the nominal camera to the point that it looks at."""
     if not 0.0 < field_of_view_rad < np.pi:
         raise InputError(f"field_of_view_rad is {field_of_view_rad}, needs to lie in (0, pi)")
     wanted_mm = scene.distance_mm * np.tan(FIELD_OF_VIEW_RAD / 2) / np.tan(field_of_view_rad / 2)
@@ -75,7 +81,7 @@ def compute_standoff_mm(scene: Scene, field_of_view_rad: float) -> float:
 
 
 def _move_winding(rng: np.random.Generator, times: FloatArray, largest_turn_rad: float) -> _Motion:
-    """Sweep sideways, up and down, to and fro at once, looking at the scene, with a roll."""
+    """Oscillate along all three axes at once, turned toward the scene, with additional roll."""
     phase = 2.0 * np.pi * times
     amplitude = np.array([0.115, 0.07, _DEPTH_SWING]) * rng.uniform(0.92, 1.0, size=3)
     sign = rng.choice([-1.0, 1.0], size=3)
@@ -100,7 +106,7 @@ def _move_winding(rng: np.random.Generator, times: FloatArray, largest_turn_rad:
 
 
 def _move_handheld(rng: np.random.Generator, times: FloatArray, largest_turn_rad: float) -> _Motion:
-    """Drift smoothly and at random, with a small tremor from frame to frame."""
+    """Move along a smooth random path, with a small random tremor in each frame."""
     offsets = _drift(rng, times) * [0.09, 0.06, 0.1]
     wobble = _drift(rng, times) * largest_turn_rad * [0.5, 0.5, 0.9]
     offsets += rng.normal(scale=0.0015, size=offsets.shape).clip(-0.004, 0.004)
@@ -111,7 +117,7 @@ def _move_handheld(rng: np.random.Generator, times: FloatArray, largest_turn_rad
 def _move_turntable(
     rng: np.random.Generator, times: FloatArray, largest_turn_rad: float
 ) -> _Motion:
-    """Go round the scene at one height and distance, as if the scene turned before the camera."""
+    """Move on a circle around the scene at constant height, like a scene on a turntable."""
     del largest_turn_rad
     angles = rng.uniform(0.5, 0.7) * (times - 0.5) * rng.choice([-1.0, 1.0])
     offsets = np.stack([np.sin(angles), np.zeros_like(angles), 1.0 - np.cos(angles)], axis=1)
@@ -119,7 +125,7 @@ def _move_turntable(
 
 
 def _move_orbit(rng: np.random.Generator, times: FloatArray, largest_turn_rad: float) -> _Motion:
-    """Go round the scene, up and down on the way, and nearer at the ends."""
+    """Move on an arc around the scene, with changing height, and nearer at both ends of the arc."""
     del largest_turn_rad
     angles = rng.uniform(0.35, 0.55) * (times - 0.5) * rng.choice([-1.0, 1.0])
     heights = 0.08 * np.sin(2.0 * np.pi * times + rng.uniform(0.0, 2.0 * np.pi))
@@ -131,7 +137,7 @@ def _move_orbit(rng: np.random.Generator, times: FloatArray, largest_turn_rad: f
 
 
 def _move_sideways(rng: np.random.Generator, times: FloatArray, largest_turn_rad: float) -> _Motion:
-    """Slide to the side, nearly without turning."""
+    """Move sideways, nearly without rotation."""
     offsets = np.zeros((len(times), 3))
     offsets[:, 0] = 0.25 * (times - 0.5) * rng.choice([-1.0, 1.0])
     offsets[:, 1] = 0.03 * np.sin(2.0 * np.pi * times + rng.uniform(0.0, 2.0 * np.pi))
@@ -140,7 +146,7 @@ def _move_sideways(rng: np.random.Generator, times: FloatArray, largest_turn_rad
 
 
 def _move_rotation(rng: np.random.Generator, times: FloatArray, largest_turn_rad: float) -> _Motion:
-    """Turn about the centre of the main lens; the position is the same to the last bit."""
+    """Rotate about the center of the main lens; the position is exactly the same in all frames."""
     phase = 2.0 * np.pi * times
     turns = largest_turn_rad * np.stack(
         [
@@ -154,7 +160,7 @@ def _move_rotation(rng: np.random.Generator, times: FloatArray, largest_turn_rad
 
 
 def _move_forward(rng: np.random.Generator, times: FloatArray, largest_turn_rad: float) -> _Motion:
-    """Go straight along the viewing axis; the orientation is the same to the last bit."""
+    """Move along the optical axis; the orientation is exactly the same in all frames."""
     del rng, largest_turn_rad
     offsets = np.zeros((len(times), 3))
     offsets[:, 2] = _DEPTH_SWING * (2.0 * times - 1.0) if len(times) > 1 else 0.0
@@ -162,7 +168,7 @@ def _move_forward(rng: np.random.Generator, times: FloatArray, largest_turn_rad:
 
 
 def _drift(rng: np.random.Generator, times: FloatArray) -> FloatArray:
-    """Return three smooth random curves (n, 3) within -1..1, of a few slow waves each."""
+    """Return three smooth random curves (n, 3) in -1..1, each a sum of four slow sine waves."""
     frequencies = np.array([0.6, 1.0, 1.7, 2.6])
     weights = rng.uniform(0.5, 1.0, size=(3, 4)) / frequencies
     weights /= weights.sum(axis=1, keepdims=True)
@@ -173,9 +179,10 @@ def _drift(rng: np.random.Generator, times: FloatArray) -> FloatArray:
 
 
 def _look_back(offsets: FloatArray) -> FloatArray:
-    """Return the rotations (n, 3, 3) that look from each offset at what the nominal one looks at.
+    """Return the rotations (n, 3, 3) that turn displaced cameras toward the scene.
 
-    Offsets are in stand-offs, so the point looked at is (0, 0, 1). There is no roll.
+    Each camera looks at the point that the nominal camera looks at, without roll. Offsets are in
+    units of the stand-off, so this point is (0, 0, 1).
     """
     forward = np.array([0.0, 0.0, 1.0]) - offsets
     forward /= np.linalg.norm(forward, axis=1, keepdims=True)
@@ -195,6 +202,8 @@ PATHS: Mapping[str, Callable[[np.random.Generator, FloatArray, float], _Motion]]
         "forward": _move_forward,
     }
 )
-"""The paths by name. Each turns a generator, times in 0..1 and the largest turn in rad into offsets
-(n, 3) from the nominal camera, in stand-offs, and rotations (n, 3, 3). With `rotation` and with
-`forward` a calibration has to refuse or to say what it cannot know."""
+"""The functions that compute paths, by name. The arguments are a random generator, the times of the
+frames in 0..1, and the largest rotation in rad. The results are offsets (n, 3) from the nominal
+camera, in units of the stand-off, and rotations `world_from_cam` (n, 3, 3). The paths `rotation`
+and `forward` do not determine all parameters: a calibration of them has to fail or to report this.
+"""
