@@ -393,7 +393,7 @@ def make_frame(
 def to_stored(image: Float32Array, bits: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint16]:
     """Return values from 0 to 1 as a file of 8 or 16 bits stores them, white at full scale."""
     full = np.float32((1 << bits) - 1)
-    stored = np.clip(np.rint(image * full), 0, full)
+    stored: Float32Array = np.clip(np.rint(image * full), 0, full)
     return stored.astype(np.uint8) if bits == 8 else stored.astype(np.uint16)
 
 
