@@ -20,12 +20,15 @@ from lifcal.cli.app import app
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.export import open_calibration
 from lifcal.geometry import Trajectory, read_tum, write_tum
-from lifcal.imaging.frames import open_frames
+from lifcal.imaging.frames import ArrayFrames, open_frames
 from lifcal.imaging.markers import draw_marker
 from lifcal.listener import Listener
 from lifcal.measure import MeasureOptions
 from lifcal.pipeline.calibration import FILES, _key, calibrate_frames
+from lifcal.pipeline.focusing import FOCUS, FocusRun
+from lifcal.pipeline.store import MemoryStore
 from lifcal.pipeline.tracking import _read as read_cache
+from lifcal.pipeline.usable import UsableFrames
 from lifcal.reconstruction import read_observations
 from lifcal.scale import PickedDistance, ScaleOptions
 from lifcal.sfm import ColmapEngine
@@ -242,9 +245,8 @@ def test_a_finished_folder_that_was_changed_is_not_taken(recording, found, tmp_p
 
 def test_another_trajectory_in_the_same_file_is_another_run(recording, found, tmp_path):
     path = tmp_path / "poses.txt"
-    run = SimpleNamespace(
-        record=SimpleNamespace(content={"frames": {}, "settings": {}}), done=[], usable=None
-    )
+    usable = UsableFrames(ArrayFrames([np.zeros((4, 4), np.uint8)]))
+    run = FocusRun(MemoryStore(FOCUS, {}), usable, None, [], 0)
     options = recording.options(
         ScaleOptions(trajectory=shutil.copy(recording.folder / "truth" / "poses.txt", path))
     )
