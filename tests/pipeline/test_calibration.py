@@ -7,7 +7,6 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
