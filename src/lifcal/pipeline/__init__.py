@@ -281,8 +281,9 @@ def find_grid(
 
 
 def _list_words(raws: str | Path | Sequence[str | Path]) -> list[str]:
-    several = isinstance(raws, Iterable) and not isinstance(raws, str)
-    words = list(raws) if several else [raws]
+    words: list[Any] = [raws]
+    if isinstance(raws, Iterable) and not isinstance(raws, str):
+        words = list(raws)
     if not all(isinstance(word, str | Path) for word in words):
         raise InputError(
             "raws are paths here: files, folders, globs, videos. examples/own_order.py and "
