@@ -5,16 +5,14 @@ between. Run it as it is: `python examples/own_order.py`.
 """
 
 from lifcal.calibration import CalibrateOptions, Workbench, find_poses, focus_in_memory
-from lifcal.grid.fit import fit_grid_to_white
-from lifcal.grid.flat_field import vignetting_from_white
-from lifcal.imaging.frames import make_frame
+from lifcal.grid import fit_grid_to_white, vignetting_from_white
+from lifcal.imaging import make_frame
 from lifcal.listener import Listener
 from lifcal.measure import MeasureOptions
 from lifcal.scale import ScaleOptions
 from lifcal.sfm import ColmapEngine
 from lifcal.simulate import Simulation, SimulationOptions
-from lifcal.virtual import FocusEngine
-from lifcal.virtual.focal_planes import estimate_focal_planes
+from lifcal.virtual import FocusEngine, estimate_focal_planes
 
 
 def main() -> None:

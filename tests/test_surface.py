@@ -5,6 +5,7 @@ import inspect
 import logging
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lifcal
@@ -14,6 +15,8 @@ from lifcal.cli.calibrate import calibrate as calibrate_command
 from lifcal.cli.focus import focus as focus_command
 from lifcal.cli.grid import grid as grid_command
 from lifcal.diagnostics import Finding, Severity
+from lifcal.errors import DataError, InputError
+from lifcal.imaging import read_image
 from lifcal.listener import Listener
 
 ROOMS = sorted(path.parent.name for path in Path(lifcal.__file__).parent.glob("*/__init__.py"))
@@ -51,7 +54,7 @@ def parameters_of(function):
             calibrate_command,
             lifcal.calibrate,
             {"as_json", "jobs", "scheduler"},
-            {"listener", "sfm_engine", "executor"},
+            {"listener", "scale_sources", "sfm_engine", "executor"},
         ),
         (
             focus_command,
@@ -108,3 +111,54 @@ def test_a_program_can_listen(caplog):
         ("lifcal.findings", "WARNING", "grid-misfit: off the grid"),
     ]
     assert caplog.records[-1].finding is doubt
+
+
+class OwnSource:
+    """A source of scale that someone else wrote."""
+
+    def describe(self):
+        return {"source": "laser"}
+
+
+def test_a_calibration_takes_sources_of_scale(monkeypatch, tmp_path):
+    raw, own = tmp_path / "raw.png", OwnSource()
+    raw.touch()
+    monkeypatch.setattr(
+        "lifcal.pipeline.calibration.calibrate_frames", lambda frames, folder, options, *_: options
+    )
+    options = lifcal.calibrate(
+        raw, tmp_path, pixel_size_um=5.5, marker_size_mm=40.0, scale_sources=[own]
+    )
+    markers, other = options.scale.list_sources()
+    assert markers.size_mm == 40.0
+    assert other is own
+
+
+@pytest.mark.parametrize("raws", [[np.zeros((8, 8))], np.zeros((2, 8, 8)), object()])
+def test_arrays_in_place_of_paths_are_told_where_to_go(raws, tmp_path):
+    for call in (
+        lambda: lifcal.calibrate(raws, tmp_path, pixel_size_um=5.5),
+        lambda: lifcal.focus(raws, tmp_path),
+        lambda: lifcal.find_grid(raws),
+    ):
+        with pytest.raises(InputError, match=r"raws are paths here.*own_order.py") as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+def test_paths_may_come_from_any_iterable(tmp_path):
+    with pytest.raises(DataError, match=r"none\.png: no such file"):
+        lifcal.find_grid(path for path in [tmp_path / "none.png"])
+
+
+def test_paths_may_be_text(tmp_path):
+    """Of all functions at the top that read or write files."""
+    place = str(tmp_path / "file")
+    trajectory = lifcal.Trajectory.from_poses([lifcal.RigidTransform.identity()])
+    lifcal.write_tum(place, trajectory)
+    assert len(lifcal.read_tum(place).timestamps) == 1
+    for read in (lifcal.read_camera, lifcal.read_grid, lifcal.read_cloud, read_image):
+        with pytest.raises(DataError, match="file"):
+            read(place)
+    with pytest.raises(DataError, match="is a file, needs a folder"):
+        lifcal.write_sequence(place, lifcal.Simulation(lifcal.SimulationOptions("mini", frames=1)))

@@ -115,5 +115,7 @@ def test_steps_out_of_order_are_named():
     bench.add_view(make_view(3))
     with pytest.raises(InputError, match="index 3, needs more than 3"):
         bench.add_view(make_view(3))
+    with pytest.raises(EstimationError, match="gave none of 1 images a pose"):
+        bench.start(model)
     with pytest.raises(EstimationError, match="there are no frames"):
         focus_in_memory(FocusEngine(bench.grid), [])

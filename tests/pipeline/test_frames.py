@@ -151,6 +151,12 @@ def test_frames_in_memory_stay_in_this_process(tmp_path):
     assert len(list(map_frames(work, range(1)))) == 1
 
 
+@pytest.mark.parametrize("executor", [ThreadPoolExecutor, 4])
+def test_something_else_than_an_executor_is_refused(tmp_path, executor):
+    with pytest.raises(InputError, match=r"needs an object of concurrent\.futures\.Executor"):
+        list(map_frames(SmallWork(tmp_path), range(1), executor))
+
+
 def test_a_worker_of_another_version_or_without_the_folder_says_so(tmp_path):
     from dataclasses import replace
 

@@ -64,6 +64,10 @@ def start_from_views(model: SfmModel, views: Sequence[View], image_scale: float)
     view_images = np.flatnonzero(model.registered)
     registered = [views[i] for i in view_images.tolist()]
     poses = [pose for pose in model.cam_from_sfm if pose is not None]
+    if not poses:
+        raise EstimationError(
+            f"structure from motion gave none of {len(views)} images a pose", stage="sfm"
+        )
     view_of = np.full(len(model.cam_from_sfm), -1)
     view_of[view_images] = np.arange(len(view_images))
     seen_in = view_of[model.view_indices]
@@ -128,5 +132,6 @@ def find_poses(
         lambda index: views[index].read_depth(),
         lambda index: views[index].read_sigma(),
         focal_px,
+        tuple(view.name for view in views),
     )
     return sfm.reconstruct(seen, judge=judge, on_stage=on_stage, scratch=scratch)

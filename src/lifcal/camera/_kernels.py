@@ -121,7 +121,7 @@ def distort_by_parameters(model, k, x, y, out):
 def undistort_point(model, k, fold, xd, yd):
     """Return the undistorted point, or NaN where the distortion has no inverse.
 
-    `fold` is the undistorted radius at which the radial part of Brown's polynomial stops growing.
+    `fold` is `Distortion.fold_radius_px`; only Brown's model, which has no closed inverse, uses it.
     """
     if model == BROWN:
         rd = math.sqrt(xd * xd + yd * yd)

@@ -1,8 +1,10 @@
 """Lens distortion on raw image coordinates, about the principal point.
 
 As in the supplement of the paper, it acts on every point of the sensor: on observed points and on
-micro-image centres alike. To add a model: one class here, one branch in each of the kernels
-`distort_point`, `distort_by_parameters` and `undistort_point`.
+micro-image centres alike. To add a model: one class here, named in `DISTORTION_MODELS`, and one
+branch in each of the kernels `distort_point`, `distort_by_parameters` and `undistort_point`.
+Commands and files then know it by its name; CONTRIBUTING.md lists the tests and pages that name
+the models.
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ class Distortion(ABC):
     """Interface of all distortion models.
 
     A model is a frozen dataclass whose fields are its coefficients, in the order of the columns of
-    every Jacobian.
+    every Jacobian. All coefficients have a default, with which the model distorts nothing: there
+    the adjustment begins. Their names differ from those of the other parameters of a camera.
     """
 
     name: ClassVar[str]
+    """What options and files call the model."""
     model_id: ClassVar[int]
+    """What the kernels call it."""
     units: ClassVar[tuple[str, ...]]
     """Unit of each coefficient."""
 

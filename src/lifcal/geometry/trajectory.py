@@ -58,20 +58,20 @@ class Trajectory:
         return float(np.linalg.norm(steps, axis=1).sum())
 
 
-def write_tum(path: Path, trajectory: Trajectory) -> None:
+def write_tum(path: str | Path, trajectory: Trajectory) -> None:
     """Write one line `t tx ty tz qx qy qz qw` for each pose: camera to world, in metres."""
     lines = ["# timestamp tx ty tz qx qy qz qw (camera to world, metres)"]
     for timestamp, pose in zip(trajectory.timestamps, trajectory.world_from_cam, strict=True):
         numbers = [*(pose.translation_mm / 1000.0), *pose.quaternion_xyzw()]
         lines.append(f"{timestamp:.6f} " + " ".join(f"{number:.12f}" for number in numbers))
-    write_text(path, "\n".join(lines) + "\n")
+    write_text(Path(path), "\n".join(lines) + "\n")
 
 
-def read_tum(path: Path) -> Trajectory:
+def read_tum(path: str | Path) -> Trajectory:
     """Read a TUM trajectory; DataError names the line that is wrong."""
     timestamps: list[float] = []
     poses: list[RigidTransform] = []
-    text = read_bytes(path).decode("utf-8", errors="replace")
+    text = read_bytes(Path(path)).decode("utf-8", errors="replace")
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue

@@ -1,19 +1,20 @@
 """Images in and out: raws, videos, color mosaics, makers' camera files, markers.
 
-`open_frames` opens raws as a sequence of `Frame`, `make_frame` makes one of an array;
-`read_camera_file` reads the camera files of several makers; `detect_markers` finds ArUco markers.
-Pictures for people are drawn in `lifcal.imaging.preview`. Besides `lifcal.grid`, no other room
-imports OpenCV.
+`open_frames` opens raws as a sequence of `Frame`; of arrays in memory, `make_frame` makes one
+`Frame` and `ArrayFrames` a sequence; `read_camera_file` reads the camera files of several makers;
+`detect_markers` finds ArUco markers. Pictures for people are drawn in `lifcal.imaging.preview`.
+Besides `lifcal.grid`, no other room imports OpenCV.
 """
 
 from lifcal.imaging.camera_formats import CameraFile, read_camera_file
 from lifcal.imaging.files import read_image, write_float_tiff, write_png
-from lifcal.imaging.frames import Frame, Frames, make_frame, open_frames
+from lifcal.imaging.frames import ArrayFrames, Frame, Frames, make_frame, open_frames
 from lifcal.imaging.markers import Marker, detect_markers, draw_marker
 from lifcal.imaging.raytrix import RaytrixCalibration, read_raytrix_xml
 from lifcal.imaging.tspc import TspcCalibration, read_tspc_xml
 
 __all__ = [
+    "ArrayFrames",
     "CameraFile",
     "Frame",
     "Frames",

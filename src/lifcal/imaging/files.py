@@ -14,9 +14,9 @@ from lifcal.files import read_bytes, write_bytes
 from lifcal.imaging.image_headers import read_header
 
 
-def write_png(path: Path, image: ImageArray) -> None:
+def write_png(path: str | Path, image: ImageArray) -> None:
     """Write a gray (height, width) or red-green-blue (height, width, 3) image, 8 or 16 bit."""
-    _write(path, ".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 3])
+    _write(Path(path), ".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 3])
 
 
 def encode_jpeg(image: npt.NDArray[np.uint8], quality: int = 85) -> bytes:
@@ -29,9 +29,9 @@ def encode_png(image: ImageArray) -> bytes:
     return _encode(".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 6])
 
 
-def write_float_tiff(path: Path, image: Float32Array) -> None:
+def write_float_tiff(path: str | Path, image: Float32Array) -> None:
     """Write a (height, width) float32 image; NaN is kept."""
-    _write(path, ".tiff", image, [])
+    _write(Path(path), ".tiff", image, [])
 
 
 def _write(path: Path, suffix: str, image: npt.NDArray[np.generic], options: list[int]) -> None:
@@ -51,8 +51,9 @@ def _encode(suffix: str, image: npt.NDArray[np.generic], options: list[int]) -> 
     return encoded.tobytes()
 
 
-def read_image(path: Path) -> npt.NDArray[np.generic]:
+def read_image(path: str | Path) -> npt.NDArray[np.generic]:
     """Return an image as stored: (height, width), or red, green, blue (height, width, 3)."""
+    path = Path(path)
     return decode_image(path, read_bytes(path, limit=1 << 30))
 
 

@@ -25,7 +25,7 @@ _FACE = [("count", "u1"), ("corners", "<i4", 3)]
 
 
 def write_cloud(
-    path: Path, cloud: PointCloud, triangles: npt.NDArray[np.int32] | None = None
+    path: str | Path, cloud: PointCloud, triangles: npt.NDArray[np.int32] | None = None
 ) -> None:
     """Write a cloud in metres, or with triangles (n, 3) a mesh; whole or not at all.
 
@@ -47,7 +47,7 @@ def write_cloud(
         faces["count"] = 3
         faces["corners"] = triangles
         content += faces.tobytes()
-    write_bytes(path, content)
+    write_bytes(Path(path), content)
 
 
 def _make_header(n_vertices: int, n_faces: int | None) -> bytes:
@@ -60,7 +60,7 @@ def _make_header(n_vertices: int, n_faces: int | None) -> bytes:
     return format_header(elements, comment=comment, binary=True).encode("ascii")
 
 
-def read_cloud(path: Path) -> PointCloud:
+def read_cloud(path: str | Path) -> PointCloud:
     """Read a cloud that `write_cloud` wrote.
 
     Raises
@@ -68,6 +68,7 @@ def read_cloud(path: Path) -> PointCloud:
     DataError
         If the file is missing, cut off, or of another kind.
     """
+    path = Path(path)
     content = read_bytes(path, limit=1 << 32)
     head, _, body = content.partition(b"end_header\n")
     count = [line.split()[-1] for line in head.splitlines() if line.startswith(b"element vertex")]

@@ -3,12 +3,12 @@
 `find_grid` finds the micro-lens grid, `focus` makes virtual depth and focused images, `calibrate`
 does both on the way to a calibrated camera. Each is what the command of the same name calls. They
 take paths and keep what is done in a folder, so that the next run continues. To work on arrays in
-memory, use `lifcal.calibration` and `lifcal.metric`.
+memory, use `lifcal.calibration` (`examples/own_order.py`) and `lifcal.metric`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lifcal.pipeline.calibration import Calibration
     from lifcal.pipeline.focusing import FocusRun
     from lifcal.pipeline.grids import FoundGrid
+    from lifcal.scale import ScaleSource
     from lifcal.sfm import SfmEngine
 
 __all__ = ["calibrate", "find_grid", "focus"]
@@ -53,6 +54,7 @@ def calibrate(
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     listener: Listener | None = None,
+    scale_sources: Sequence[ScaleSource] = (),
     sfm_engine: SfmEngine | None = None,
     executor: Executor | None = None,
 ) -> Calibration:
@@ -111,6 +113,8 @@ def calibrate(
         `CalibrateOptions.with_settings` takes them. They win over the arguments above.
     listener : Listener, optional
         Is told how the run goes; without one it is logged.
+    scale_sources : sequence of ScaleSource
+        Sources of scale of your own, besides those that the arguments above ask for.
     sfm_engine : SfmEngine, optional
         Engine that finds the first poses, in place of COLMAP.
     executor : concurrent.futures.Executor, optional
@@ -147,6 +151,7 @@ def calibrate(
             trajectory=None if trajectory is None else Path(trajectory),
             trajectory_sigma_mm=trajectory_sigma_mm,
             known=known or {},
+            others=tuple(scale_sources),
         ),
         sfm=SfmOptions(matching=matching, seed=seed),
         measure=MeasureOptions(points=points),
@@ -276,7 +281,15 @@ def find_grid(
 
 
 def _list_words(raws: str | Path | Sequence[str | Path]) -> list[str]:
-    return [str(raws)] if isinstance(raws, str | Path) else [str(word) for word in raws]
+    words: list[Any] = [raws]
+    if isinstance(raws, Iterable) and not isinstance(raws, str):
+        words = list(raws)
+    if not all(isinstance(word, str | Path) for word in words):
+        raise InputError(
+            "raws are paths here: files, folders, globs, videos. examples/own_order.py and "
+            "docs/how-to/python.md show how to calibrate from arrays in memory"
+        )
+    return [str(word) for word in words]
 
 
 def _list_sources(

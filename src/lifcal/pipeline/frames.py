@@ -249,7 +249,12 @@ def flush_at_end(store: FrameStore[Any, Any]) -> Iterator[None]:
 
 
 def check_executor(executor: Executor | None, frames: Frames, images: FrameImages) -> None:
-    """Raise InputError if an executor is given for frames or results that only this process has."""
+    """Raise InputError if an executor is none, or is given for what only this process has."""
+    if executor is not None and not isinstance(executor, Executor):
+        raise InputError(
+            f"executor is {executor!r}, needs an object of concurrent.futures.Executor, such as "
+            "ThreadPoolExecutor(2)"
+        )
     if executor is None or (isinstance(images, FolderImages) and not frames.in_memory):
         return
     raise InputError(

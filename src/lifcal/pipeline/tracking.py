@@ -54,7 +54,7 @@ def track_frames(
         def on_stage(name: str) -> None:
             nonlocal count
             if count:
-                step(_STAGES[name])
+                step(_STAGES.get(name, name))
             count += 1
 
         model = find_poses(views, scale, sfm, focal_px, on_stage=on_stage, scratch=scratch)

@@ -41,7 +41,7 @@ class ScaleOptions:
     known : mapping of str to float
         f_L and B in mm, both: recalibration.
     others : tuple of ScaleSource
-        Sources of your own.
+        Sources of your own: any objects with the methods of `ScaleSource`.
     """
 
     marker_size_mm: float | None = None

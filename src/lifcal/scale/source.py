@@ -72,18 +72,20 @@ class ScalePoints:
     points_world : (n, 3) float64
         Where they are about, in the geometry's scale.
     references : (n,) int64
-        The view in which each is as it was picked, or well seen.
+        The view in which each is as it was picked, or well seen: 0 to `ScaleViews.n_views` - 1.
     normals_world : (n, 3) float64
         Of the surfaces that they lie on; NaN where unknown.
+    seen_points, seen_views : (n_seen,) int64
+        Which point was found or picked in which view ...
+    seen_px : (n_seen, 2) float64
+        ... and where, in the recorded virtual image, raw px. A pixel x of a focused image is
+        `(x + 0.5) / image_scale - 0.5` there.
     ends : (n_distances, 2, 4) int64
         Into `points_world`: a marker's four corners, whose mean is its center, or one point four
         times.
     lengths_mm, sigmas_mm : (n_distances,) float64
-    seen_points, seen_views : (n_seen,) int64
-        Where points were found or picked ...
-    seen_px : (n_seen, 2) float64
-        ... in the recorded virtual image, raw px.
     source : str
+        What the summary and camera.json call it.
     labels : tuple of str
         What people call each distance.
     """
@@ -131,11 +133,14 @@ class ScaleKnowledge:
     Parameters
     ----------
     points : ScalePoints or None
-        Points to measure, with distances between them.
+        Points to measure, with distances between them. They refer to views by their number among
+        the registered ones.
     positions : CameraPositions or None
-        Where the camera was.
+        Where the camera was. Their `view_ids` are numbers of frames in the recording,
+        `ScaleViews.frame_indices` of the views. The frame of the positions is free, so two
+        positions at a known distance give a scale too.
     fixed : mapping of str to float
-        Parameters of the camera that are held, in mm.
+        Parameters of the camera that are held, in mm: f_L and B.
     findings : tuple of Finding
         What the sources noticed.
     """
@@ -170,7 +175,11 @@ class ScaleKnowledge:
 
 
 class ScaleSource(Protocol):
-    """Something that tells how large the scene is."""
+    """Something that tells how large the scene is.
+
+    `lifcal.calibrate(..., scale_sources=[...])` and `ScaleOptions(others=(...,))` take any objects
+    with these two methods. docs/how-to/calibrate.md has an example.
+    """
 
     def describe(self) -> Mapping[str, Any]:
         """Return what the result depends on, as numbers and text.

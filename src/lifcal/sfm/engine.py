@@ -30,6 +30,9 @@ class SfmViews:
         unknown.
     focal_px : float or None
         F roughly, in raw pixels, if a nominal focal length was given.
+    names : tuple of str
+        Name of each image's frame: of its file, without suffix. Frames that could not be used have
+        no image, so that an engine with poses of its own should look them up by name.
     """
 
     images: Sequence[npt.NDArray[np.uint8]]
@@ -38,6 +41,7 @@ class SfmViews:
     read_depth: Callable[[int], Float32Array] | None = None
     read_sigma: Callable[[int], Float32Array] | None = None
     focal_px: float | None = None
+    names: tuple[str, ...] = ()
 
 
 class SfmEngine(Protocol):
@@ -63,6 +67,9 @@ class SfmEngine(Protocol):
     ) -> SfmModel:
         """Return poses, points and tracks of any scale.
 
+        Tracks are needed too: the first camera is found from the virtual depths at their places. An
+        engine that has poses alone has to match features and triangulate them.
+
         Parameters
         ----------
         views : SfmViews
@@ -70,7 +77,8 @@ class SfmEngine(Protocol):
             Returns how badly virtual depths fit a model: 0.4 for a right one, 2 or more for one to
             be doubted. An engine that has several models should return the best.
         on_stage : callable, optional
-            To be told 'features', 'matching' and 'mapping' when these begin.
+            To be told 'features', 'matching' and 'mapping' when these begin, or other names of an
+            engine's own stages. They are shown beside the progress.
         scratch : Path, optional
             A folder that the engine may use on the way, and has to remove.
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lifcal.arrays import BoolArray, FloatArray, IntArray
+from lifcal.arrays import BoolArray, FloatArray, IntArray, check_array
 from lifcal.camera import BrownDistortion
 from lifcal.diagnostics import Finding
+from lifcal.errors import InputError
 from lifcal.geometry import RigidTransform
 
 
@@ -25,16 +26,25 @@ class SfmModel:
     distortion : BrownDistortion
         One radial term.
     cam_from_sfm : tuple of RigidTransform or None
-        One for each image; None where it was not registered.
+        One for each image; None where it was not registered. They take points of the scene to the
+        camera's frame (x right, y down, z along the view), so poses "camera to world" have to be
+        inverted.
     points_sfm : (n_points, 3) float64
     point_indices, view_indices : (n_tracked,) int64
-        Which point was found in which image, sorted by point and image.
+        Which point was found in which image, sorted by point and image. Only images that have a
+        pose, and each point once in an image.
     points_virt_px : (n_tracked, 2) float64
-        Where, in the recorded virtual image, raw pixels.
+        Where, in the recorded virtual image, raw pixels with centers at integers. A pixel x of an
+        image of the size `scale` relative to the raw is `(x + 0.5) / scale - 0.5` here.
     mean_error_px : float
         Mean reprojection error, pixels of the images.
     findings : tuple of Finding
         What is good to know about how F was found, and about what was left out.
+
+    Raises
+    ------
+    InputError
+        If tracks and poses do not fit each other.
     """
 
     focal_px: float
@@ -48,7 +58,48 @@ class SfmModel:
     mean_error_px: float
     findings: tuple[Finding, ...] = ()
 
+    def __post_init__(self) -> None:
+        poses = tuple(self.cam_from_sfm)
+        for pose in poses:
+            if pose is not None and not isinstance(pose, RigidTransform):
+                raise InputError(
+                    f"cam_from_sfm has a {type(pose).__name__}, needs RigidTransform or None"
+                )
+        object.__setattr__(self, "cam_from_sfm", poses)
+        for name, shape in (("principal_px", (2,)), ("points_sfm", (None, 3))):
+            object.__setattr__(self, name, check_array(getattr(self, name), name, shape))
+        points = _check_indices(self.point_indices, "point_indices", len(self.points_sfm))
+        views = _check_indices(self.view_indices, "view_indices", len(poses))
+        places = check_array(self.points_virt_px, "points_virt_px", (len(points), 2))
+        if len(views) != len(points):
+            raise InputError(f"{len(views)} view_indices for {len(points)} point_indices")
+        lost = ~self.registered[views]
+        if lost.any():
+            raise InputError(
+                f"a point was found in image {views[lost][0]}, which has no pose: leave out the "
+                "tracks of images that are not registered"
+            )
+        step = np.diff(points)
+        if not ((step > 0) | ((step == 0) & (np.diff(views) > 0))).all():
+            raise InputError(
+                "tracks are not sorted by point and image, or have a point twice in an image: "
+                "sort by numpy.lexsort((view_indices, point_indices))"
+            )
+        object.__setattr__(self, "point_indices", points)
+        object.__setattr__(self, "view_indices", views)
+        object.__setattr__(self, "points_virt_px", places)
+
     @property
     def registered(self) -> BoolArray:
         """Which images have a pose, (n_images,)."""
         return np.array([pose is not None for pose in self.cam_from_sfm], np.bool_)
+
+
+def _check_indices(values: IntArray, name: str, count: int) -> IntArray:
+    """Return indices as int64; InputError if one of them is not below `count`."""
+    found = np.asarray(values)
+    if found.ndim != 1 or (found.size and not np.issubdtype(found.dtype, np.integer)):
+        raise InputError(f"{name} is {found.dtype} {found.shape}, needs (n,) integers")
+    if found.size and not 0 <= found.min() <= found.max() < count:
+        raise InputError(f"{name} has {found.min()} to {found.max()}, needs 0 to {count - 1}")
+    return found.astype(np.int64, copy=False)

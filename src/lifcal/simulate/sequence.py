@@ -292,7 +292,7 @@ def describe(options: SimulationOptions) -> dict[str, Any]:
 
 
 def write_sequence(
-    folder: Path,
+    folder: str | Path,
     simulation: Simulation,
     *,
     on_frame: Callable[[int, SimulatedFrame | None], None] | None = None,
@@ -301,7 +301,7 @@ def write_sequence(
 
     Parameters
     ----------
-    folder : Path
+    folder : str or Path
         Made if missing. May hold an unfinished run of the same options, nothing of another one.
     simulation : Simulation
     on_frame : callable
@@ -312,7 +312,7 @@ def write_sequence(
     DataError
         If the folder holds another simulation, or a file cannot be written.
     """
-    options = simulation.options
+    folder, options = Path(folder), simulation.options
     check_folder(folder, options)
     write_json(
         folder / "simulation.json",
