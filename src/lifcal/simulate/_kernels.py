@@ -271,7 +271,7 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
 
     The surface is -1 if the ray meets none. `candidates` are sorted by `surfaces.near`.
     """
-    near, quads, balls = surfaces.near, surfaces.quads, surfaces.balls
+    near, quads, balls, world_from_cam = surfaces
     n_quads = quads.shape[0]
     best = math.inf
     hit = -1
@@ -321,7 +321,7 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
         nx = (ox + best * sx - b[BALL_X]) / b[BALL_RADIUS]
         ny = (oy + best * sy - b[BALL_Y]) / b[BALL_RADIUS]
         nz = (best - b[BALL_Z]) / b[BALL_RADIUS]
-        r = surfaces.world_from_cam
+        r = world_from_cam
         wx = r[0, 0] * nx + r[0, 1] * ny + r[0, 2] * nz
         wy = r[1, 0] * nx + r[1, 1] * ny + r[1, 2] * nz
         wz = r[2, 0] * nx + r[2, 1] * ny + r[2, 2] * nz
