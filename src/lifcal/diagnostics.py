@@ -362,6 +362,11 @@ KINDS: Mapping[str, FindingKind] = {
         "The folder holds frames of a run before that are not among the raws of this run.",
         "Choose another folder if they do not belong together.",
     ),
+    "calibration-kept": FindingKind(
+        _NOTE,
+        "The folder held a finished calibration of other settings, which is kept beside it.",
+        "Remove the old one if it is of no use any more.",
+    ),
     "poses-surplus": FindingKind(
         _NOTE,
         "There are more poses than raws, although raws are numbered from 0.",

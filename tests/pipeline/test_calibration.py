@@ -18,22 +18,22 @@ from lifcal.camera import read_camera
 from lifcal.cli.app import app
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.export import open_calibration
+from lifcal.files import write_text
 from lifcal.geometry import Trajectory, read_tum, write_tum
-from lifcal.imaging.frames import ArrayFrames, open_frames
+from lifcal.imaging.frames import open_frames
 from lifcal.imaging.markers import draw_marker
 from lifcal.listener import Listener
 from lifcal.measure import MeasureOptions
-from lifcal.pipeline.calibration import FILES, _key, calibrate_frames
-from lifcal.pipeline.focusing import FOCUS, FocusRun
-from lifcal.pipeline.store import MemoryStore
+from lifcal.pipeline.calibration import calibrate_frames
+from lifcal.pipeline.finished import FILES, compute_key, describe_inputs, guard_finished
 from lifcal.pipeline.tracking import _read as read_cache
-from lifcal.pipeline.usable import UsableFrames
 from lifcal.reconstruction import read_observations
 from lifcal.scale import PickedDistance, ScaleOptions
 from lifcal.sfm import ColmapEngine
 from lifcal.simulate import Simulation, SimulationOptions
 from lifcal.simulate.sequence import write_sequence
 from lifcal.virtual import LensOptics
+from tests.pipeline.cases import read_files
 
 FRAMES = 12
 POINTS = 200
@@ -56,9 +56,10 @@ class Recording:
         size = 1000.0 * self.camera.pixel_size_mm
         return CalibrateOptions(size, scale=scale, measure=MeasureOptions(points=POINTS), **more)
 
-    def calibrate(self, out, scale=MARKERS, listener=None, **more):
+    def calibrate(self, out, scale=MARKERS, listener=None, force=False, **more):
         frames = open_frames([str(self.folder / "raw")])
-        return calibrate_frames(frames, out, self.options(scale, **more), self.sources, listener)
+        options = self.options(scale, **more)
+        return calibrate_frames(frames, out, options, self.sources, listener, force=force)
 
 
 @pytest.fixture(scope="module")
@@ -231,28 +232,102 @@ def test_the_same_again_returns_at_once(recording, found):
     assert set(after) == set(before)
 
 
-@pytest.mark.parametrize("name", ["camera.json", "poses.txt"])
-def test_a_finished_folder_that_was_changed_is_not_taken(recording, found, tmp_path, name):
+class Told(Listener):
+    """Keeps what a run says."""
+
+    def __init__(self):
+        self.findings = []
+
+    def finding(self, finding):
+        self.findings.append(finding)
+
+
+def test_a_finished_calibration_of_other_settings_is_not_overwritten(recording, found, tmp_path):
+    """It is refused before any work, and the message says what differs."""
+    before = {path: path.stat().st_mtime_ns for path in found.folder.rglob("*")}
+    other = recording.options(adjust=AdjustOptions(loss="huber"), focal_length_mm=16.0)
+    with pytest.raises(DataError) as refused:
+        calibrate_frames(
+            open_frames(recording.folder / "raw"), found.folder, other, recording.sources
+        )
+    for words in (
+        "holds a finished calibration that was made with other settings",
+        "adjust.loss was cauchy, is huber",
+        "focal_length_mm was not given, is 16.0",
+        f"--force, which keeps the old one as {found.folder}-old-1",
+    ):
+        assert words in str(refused.value)
+    frames = open_frames(recording.folder / "raw")
+    with pytest.raises(DataError, match="12 frames then, 11 now, 0005 is missing"):
+        calibrate_frames(
+            frames.select([i for i in range(FRAMES) if i != 5]),
+            found.folder,
+            recording.options(),
+            recording.sources,
+        )
+    with pytest.raises(DataError, match="with --white"):
+        calibrate_frames(
+            frames, found.folder, recording.options(), {**recording.sources, "white": None}
+        )
+    assert {path: path.stat().st_mtime_ns for path in found.folder.rglob("*")} == before
+
+    inputs = json.loads((found.folder / "summary.json").read_text())["inputs"]
+    sums = {**inputs["frames"], "0003": "changed"}
+    with pytest.raises(DataError, match="frame 0003 has other pixels"):
+        guard_finished(found.folder, {**inputs, "frames": sums}, False, Listener())
+    scale = [{**inputs["scale"][0], "length": 1}]
+    with pytest.raises(DataError, match=r"scale\.0\.length was not given, is 1"):
+        guard_finished(found.folder, {**inputs, "scale": scale}, False, Listener())
+
+
+def test_force_keeps_the_old_calibration_beside(found, tmp_path):
+    out, told = tmp_path / "out", Told()
+    shutil.copytree(found.folder, out)
+    inputs = json.loads((out / "summary.json").read_text())["inputs"]
+    old = read_files(out)
+    guard_finished(out, inputs, True, told)
+    assert not told.findings  # nothing differs
+
+    guard_finished(out, {**inputs, "options": {**inputs["options"], "rounds": 9}}, True, told)
+    assert [each.code for each in told.findings] == ["calibration-kept"]
+    assert read_files(tmp_path / "out-old-1") == old
+    assert read_files(out) == old  # its images can be used again
+    write_text(out / "camera.json", "new")
+    assert read_files(tmp_path / "out-old-1") == old
+    shutil.copy(found.folder / "camera.json", out)
+
+    guard_finished(out, {**inputs, "settings": {**inputs["settings"], "scale": 1.0}}, True, told)
+    assert read_files(tmp_path / "out-old-2") == old
+    assert read_files(out) == {}  # its images are of another size
+    assert [*tmp_path.glob(".*")] == []
+
+
+def test_a_finished_folder_that_was_changed_is_not_taken(recording, found, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(found.folder, out)
-    whole = (out / name).read_bytes()
-    (out / name).write_bytes(whole + b"\n")
-    again = recording.calibrate(out)
+    whole = (out / "camera.json").read_bytes()
+    (out / "camera.json").write_bytes(whole + b"\n")
+    with pytest.raises(DataError, match=r"camera\.json was changed after it was written"):
+        recording.calibrate(out)
+    again = recording.calibrate(out, force=True)
     assert again.adjustment is not None  # computed anew, the same
-    assert (out / name).read_bytes() == whole
+    assert (out / "camera.json").read_bytes() == whole
+    assert (tmp_path / "out-old-1" / "camera.json").read_bytes() == whole + b"\n"
 
 
 def test_another_trajectory_in_the_same_file_is_another_run(recording, found, tmp_path):
     path = tmp_path / "poses.txt"
-    usable = UsableFrames(ArrayFrames([np.zeros((4, 4), np.uint8)]))
-    run = FocusRun(MemoryStore(FOCUS, {}), usable, None, [], 0)
     options = recording.options(
         ScaleOptions(trajectory=shutil.copy(recording.folder / "truth" / "poses.txt", path))
     )
-    first = _key(run, options, ColmapEngine())
-    assert _key(run, options, ColmapEngine()) == first
+
+    def key():
+        return compute_key(describe_inputs(options, ColmapEngine(), {}, ["0"]))
+
+    first = key()
+    assert key() == first
     path.write_text(path.read_text().replace("1", "2"))
-    assert _key(run, options, ColmapEngine()) != first
+    assert key() != first
 
 
 def test_times_of_a_clock(recording, tracked, tmp_path):

@@ -116,6 +116,14 @@ def calibrate(
             "docs/how-to/calibrate.md lists the names.",
         ),
     ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="If the folder holds a finished calibration of other settings, keep that in a "
+            "folder beside it, and calibrate.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
@@ -155,6 +163,7 @@ def calibrate(
             settings=_parse_settings(settings or []),
             listener=listener,
             executor=executor,
+            force=force,
         )
     if as_json:
         print(json.dumps(found.summary, indent=2))

@@ -57,6 +57,7 @@ def calibrate(
     scale_sources: Sequence[ScaleSource] = (),
     sfm_engine: SfmEngine | None = None,
     executor: Executor | None = None,
+    force: bool = False,
 ) -> Calibration:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 
@@ -67,7 +68,8 @@ def calibrate(
     raws : str, Path or sequence of them
         Files, folders, globs, videos.
     out : str or Path
-        Folder for the results. An unfinished run with the same settings is continued.
+        Folder for the results. An unfinished run with the same settings is continued. A finished
+        calibration of other settings is not overwritten (see `force`).
     pixel_size_um : float
         Pixel pitch of the sensor.
     white, grid, xml : str or Path, optional
@@ -119,13 +121,16 @@ def calibrate(
         Engine that finds the first poses, in place of COLMAP.
     executor : concurrent.futures.Executor, optional
         Makes depth and focused images of the frames, in place of this process.
+    force : bool
+        If `out` holds a finished calibration of other settings, keep that in a folder beside it and
+        calibrate. Without, this is a DataError that says what differs.
 
     Raises
     ------
     ConfigError
         If a name, of a setting for instance, is not known.
     DataError
-        For files that cannot be used.
+        For files that cannot be used, and for a folder that holds another calibration.
     EstimationError
         If the frames do not determine the camera; the message says why and what to do.
     """
@@ -161,7 +166,9 @@ def calibrate(
     ).with_settings(settings or {})
     sources = _list_sources(grid, white, xml)
     frames = open_frames(_list_words(raws), bayer=bayer)
-    return calibrate_frames(frames, Path(out), options, sources, listener, sfm_engine, executor)
+    return calibrate_frames(
+        frames, Path(out), options, sources, listener, sfm_engine, executor, force
+    )
 
 
 def focus(

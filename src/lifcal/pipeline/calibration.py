@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -24,12 +22,19 @@ from lifcal.calibration.rehearsal import compile_ahead
 from lifcal.calibration.views import DepthMaps, flatten, to_gray
 from lifcal.camera import PlenopticCamera, read_camera
 from lifcal.errors import ConfigError, DataError
-from lifcal.files import digest_files, hold_folder, make_plain, read_json, write_json, write_text
+from lifcal.files import hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg
 from lifcal.imaging.preview import fit
 from lifcal.listener import Listener
 from lifcal.pipeline.executors import WorkerProcesses
-from lifcal.pipeline.focusing import FocusRun, focus_frames
+from lifcal.pipeline.finished import (
+    FILES,
+    compute_key,
+    describe_inputs,
+    digest_results,
+    guard_finished,
+)
+from lifcal.pipeline.focusing import FocusRun, describe_settings, focus_frames
 from lifcal.pipeline.tracking import track_frames
 from lifcal.ply import PlyElement, format_header
 from lifcal.reconstruction import write_observations
@@ -39,15 +44,6 @@ from lifcal.sfm import ColmapEngine, SfmEngine
 if TYPE_CHECKING:
     from lifcal.imaging.frames import Frames
 
-FILES = (
-    "camera.json",
-    "poses.txt",
-    "points.ply",
-    "cameras.ply",
-    "observations.csv",
-    "summary.json",
-    "report.html",
-)
 _PICTURE_WIDTH = 700
 """Width of the pictures in the report, px: enough to see what was recorded."""
 
@@ -109,6 +105,7 @@ def calibrate_frames(
     listener: Listener | None = None,
     sfm_engine: SfmEngine | None = None,
     executor: Executor | None = None,
+    force: bool = False,
 ) -> Calibration:
     """Calibrate the camera that took the frames.
 
@@ -116,7 +113,8 @@ def calibrate_frames(
     ----------
     frames : Frames
     folder : Path
-        Made if missing; an unfinished run with the same settings is continued.
+        Made if missing; an unfinished run with the same settings is continued. A finished
+        calibration of other settings is not overwritten.
     options : CalibrateOptions
     sources : mapping
         Paths (or None) of 'grid', 'white' and 'xml'.
@@ -126,11 +124,14 @@ def calibrate_frames(
     executor : Executor, optional
         Makes depth and focused images of the frames (see `lifcal.pipeline.frames`); this process
         without.
+    force : bool
+        Keep a finished calibration of other settings in a folder beside this one, and calibrate.
 
     Raises
     ------
     DataError
-        For files that cannot be used.
+        For files that cannot be used, and for a folder that holds a finished calibration of other
+        settings (without `force`).
     EstimationError
         If the frames do not determine the camera; the message says why and what to do.
     """
@@ -145,6 +146,7 @@ def calibrate_frames(
             listener or Listener(),
             sfm_engine or ColmapEngine(options.sfm),
             executor,
+            force,
         )
 
 
@@ -156,17 +158,21 @@ def _calibrate(
     listener: Listener,
     sfm: SfmEngine,
     executor: Executor | None,
+    force: bool,
 ) -> Calibration:
     clock = _Clock()
+    settings = describe_settings(frames, options.depth, sources)
+    guard_finished(folder, describe_inputs(options, sfm, settings, frames.names), force, listener)
     run = focus_frames(frames, folder, options.depth, sources, listener, executor)
     if isinstance(executor, WorkerProcesses):
         executor.renew()  # the rest has no work for them, and needs their memory
     if run.engine is None or not run.done:
         raise DataError(f"none of {len(frames)} frames can be used")
     clock.lap("grid, depth and focused images")
-    key = _key(run, options, sfm)
+    inputs = _describe_inputs(run, options, sfm)
+    guard_finished(folder, inputs, force, listener)  # once more: now with the frames' pixels
     problems = tuple(str(problem) for _, problem in sorted(run.usable.problems.items()))
-    finished = _read_finished(folder, key)
+    finished = _read_finished(folder, compute_key(inputs))
     if finished is not None:
         return replace(finished, problems=problems, n_frames=len(frames))
     focal_px = (
@@ -197,7 +203,7 @@ def _calibrate(
     views = [view for view in bench.views if view.index in used]
     bias = measure_depth_bias(adjustment, DepthMaps(views, bench.image_scale))
     adjustment = replace(adjustment, camera=replace(adjustment.camera, depth_bias=bias))
-    summary = _write_all(folder, run, bench, adjustment, key, clock)
+    summary = _write_all(folder, run, bench, adjustment, inputs, clock)
     return Calibration(adjustment.camera, summary, folder, adjustment, problems, len(frames))
 
 
@@ -246,18 +252,13 @@ def _open_view(run: FocusRun, name: str, index: int, time: float) -> View:
 # Files
 
 
-def _key(run: FocusRun, options: CalibrateOptions, sfm: SfmEngine) -> str:
+def _describe_inputs(run: FocusRun, options: CalibrateOptions, sfm: SfmEngine) -> dict[str, Any]:
+    """Return what the result depends on, with check sums of the frames that can be used."""
     entries = run.store.entries
-    content = {
-        "version": __version__,
-        "options": options.as_dict(),
-        "sfm": dict(sfm.describe()),
-        "scale": [dict(source.describe()) for source in options.scale.list_sources()],
-        "settings": dict(run.store.settings),
-        "frames": [(name, entries[name].checksum) for name in run.done],
+    sums = {
+        name: entries[name].checksum if name in run.done else "" for name in run.usable.frames.names
     }
-    text = json.dumps(make_plain(content), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return describe_inputs(options, sfm, run.store.settings, sums)
 
 
 def _read_finished(folder: Path, key: str) -> Calibration | None:
@@ -268,16 +269,11 @@ def _read_finished(folder: Path, key: str) -> Calibration | None:
         summary = read_json(folder / "summary.json")
         if summary.get("provenance", {}).get("key") != key:
             return None
-        if summary.get("files") != _digest_results(folder):
+        if summary.get("files") != digest_results(folder):
             return None
         return Calibration(read_camera(folder / "camera.json"), summary, folder)
     except (DataError, ConfigError, AttributeError):
         return None
-
-
-def _digest_results(folder: Path) -> dict[str, str | None]:
-    """Return what tells the files that a summary belongs to from others."""
-    return digest_files({name: folder / name for name in FILES[: FILES.index("summary.json")]})
 
 
 def _write_all(
@@ -285,7 +281,7 @@ def _write_all(
     run: FocusRun,
     bench: Workbench,
     adjustment: Adjustment,
-    key: str,
+    inputs: Mapping[str, Any],
     clock: _Clock,
 ) -> dict[str, Any]:
     views = adjustment.problem.observations.view_ids
@@ -310,7 +306,7 @@ def _write_all(
         pictures=_pictures(run, names[int(middle)]),
         provenance={
             "lifcal": __version__,
-            "key": key,
+            "key": compute_key(inputs),
             "frames": len(names),
             "first frame": run.usable.frames.source(0),
             "grid": run.setup.grid.get("source"),
@@ -322,7 +318,8 @@ def _write_all(
         grid=run.setup.grid,
         findings=bench.findings,
     )
-    summary["files"] = _digest_results(folder)
+    summary["files"] = digest_results(folder)
+    summary["inputs"] = dict(inputs)
     summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()
     write_json(folder / "summary.json", summary)
     write_report(summary, folder / "report.html")

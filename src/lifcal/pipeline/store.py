@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 GRID = "grid.json"
 VIGNETTING = "vignetting.tiff"
+_LONGEST_VALUE = 60
+"""Characters of a setting that a message shows."""
 
 
 # Records of a frame and of what frames have in common
@@ -374,18 +376,12 @@ class FolderStore(FrameStore[S, E]):
         if content.get("format") != form.header["format"] or not isinstance(made, dict):
             raise DataError(f"{self.path}: not written by {form.verb}. Choose another folder")
         old = {"lifcal_version": content.get("lifcal_version"), **made}
-        for key, value in {"lifcal_version": __version__, **self.settings}.items():
-            if old.get(key) == value:
-                continue
-            if key not in form.files:
-                difference = f"{key} was {_say(old.get(key))}, is {_say(value)}"
-            elif value is None or old.get(key) is None:
-                difference = f"{'with' if value is None else 'without'} --{key}"
-            else:
-                difference = f"another --{key} file"
+        new = {"lifcal_version": __version__, **self.settings}
+        differences = list_differences(old, new, form.files)
+        if differences:
             raise DataError(
-                f"{self.folder}: was made with other settings ({difference}). Choose another "
-                "folder, or remove this one"
+                f"{self.folder}: was made with other settings ({'; '.join(differences)}). Choose "
+                "another folder, or remove this one"
             )
 
     def _take_over(self, content: dict[str, Any]) -> None:
@@ -501,8 +497,39 @@ def _digest_shared(shared: SharedArrays) -> dict[str, str | None]:
     }
 
 
+def list_differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], files: Sequence[str] = ()
+) -> list[str]:
+    """Return in words which settings differ.
+
+    Parameters
+    ----------
+    old, new : mapping
+        Settings by name. Mappings inside are compared entry by entry, and their names are joined by
+        dots.
+    files : sequence of str
+        Settings that are check sums of files, given by options of these names.
+    """
+    found: list[str] = []
+    for key, value in new.items():
+        was = old.get(key)
+        if was == value:
+            continue
+        if isinstance(value, Mapping) and isinstance(was, Mapping):
+            dotted = ({f"{key}.{name}": part[name] for name in part} for part in (was, value))
+            found += list_differences(*dotted)
+        elif key not in files:
+            found.append(f"{key} was {_say(was)}, is {_say(value)}")
+        elif value is None or was is None:
+            found.append(f"{'with' if value is None else 'without'} --{key}")
+        else:
+            found.append(f"another --{key} file")
+    return found
+
+
 def _say(value: Any) -> str:
     """Return a setting in words."""
     if value is None:
         return "not given"
-    return " to ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = " to ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
