@@ -16,6 +16,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lifcal import compiled_cache
+
 __version__ = "0.1.0"
 
 # After a product, OpenBLAS' threads spin for 0.1 s on the cores that our own loops need next:
@@ -24,6 +26,9 @@ __version__ = "0.1.0"
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 logging.getLogger("lifcal").addHandler(logging.NullHandler())
+
+# Before any compiled loop is imported.
+compiled_cache.prepare()
 
 if TYPE_CHECKING:
     from lifcal.calibration import CalibrateOptions, Workbench

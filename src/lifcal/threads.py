@@ -10,6 +10,8 @@ from typing import Any
 
 import numba
 
+from lifcal import compiled_cache
+
 _PARTS_PER_THREAD = 4
 """Parts for each thread. More than one lets a thread that is done with easy items take over
 work."""
@@ -37,6 +39,10 @@ class Threads:
 
 
 THREADS = Threads()
+
+compiled_cache.mend()
+if compiled_cache.note:
+    compiled_cache.LOG.warning(compiled_cache.note)
 
 
 class PartedLoop:

@@ -6,12 +6,14 @@ Results go to standard output; progress and errors go to standard error.
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from lifcal.compiled_cache import LOG
 from lifcal.diagnostics import Finding
 from lifcal.errors import InputError, LifcalError
 from lifcal.listener import Listener
@@ -85,6 +87,20 @@ def say_note(message: str) -> None:
     print(f"lifcal: note: {' '.join(message.split())}", file=sys.stderr)
 
 
+class _NoteHandler(logging.Handler):
+    """Prints what the package logs as notes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        say_note(record.getMessage())
+
+
+def show_notes_of_cache() -> None:
+    """Print what happens to the cache of compiled loops."""
+    if not LOG.handlers:
+        LOG.addHandler(_NoteHandler())
+
+
 class RichListener(Listener):
     """Shows a run on standard error: bars and status in a terminal, notes and problems always."""
 
@@ -144,7 +160,13 @@ def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
                 raise SystemExit(EXIT_INTERRUPTED) from None
             except BrokenPipeError:
                 raise SystemExit(EXIT_ERROR) from None
-            except Exception:
+            except Exception as error:
+                if "cannot cache function" in str(error):  # numba's
+                    say_error(
+                        "compiled loops need a folder that can be written, even for temporary "
+                        "files there is none: set NUMBA_CACHE_DIR to such a folder"
+                    )
+                    raise SystemExit(EXIT_ERROR) from None
                 traceback.print_exc()
                 say_error("this is a bug in lifcal: please report it with the lines above")
                 raise SystemExit(EXIT_BUG) from None

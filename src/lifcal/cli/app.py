@@ -52,6 +52,7 @@ def options(
     """Calibration, depth and simulation for micro-lens-array light field cameras."""
     del version
     _console.show_traces(debug)
+    _console.show_notes_of_cache()
 
 
 app.command("demo")(demo)
