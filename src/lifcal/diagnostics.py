@@ -65,8 +65,8 @@ KINDS: Mapping[str, FindingKind] = {
         _NOTE,
         "A frame could not be used: it cannot be read, shows another grid, or has hardly any "
         "depth.",
-        "Remove the frame, or give the options that belong to it (grid, white image, Bayer "
-        "pattern).",
+        "Leave the frame out (--exclude NAME), or give the options that belong to it (grid, white "
+        "image, Bayer pattern).",
         "frame",
     ),
     "frames-unusable": FindingKind(
@@ -78,6 +78,12 @@ KINDS: Mapping[str, FindingKind] = {
         _CAUTION,
         "Structure from motion found no pose for some frames.",
         "Move more slowly between frames, and keep texture in view.",
+    ),
+    "frames-thinned": FindingKind(
+        _NOTE,
+        "A video has many more frames than a calibration needs, so those were chosen that show "
+        "something else than the frame before.",
+        "Give --every to choose by yourself.",
     ),
     "bayer-missing": FindingKind(
         _NOTE,
@@ -300,7 +306,7 @@ KINDS: Mapping[str, FindingKind] = {
     "several-cameras": FindingKind(
         _POOR,
         "Some views fit a camera of their own much better than the common one.",
-        "Leave out views that were taken with another focus or another camera.",
+        "Leave out views that were taken with another focus or another camera (--exclude NAMES).",
     ),
     # how the model fits
     "not-converged": FindingKind(
@@ -353,7 +359,7 @@ KINDS: Mapping[str, FindingKind] = {
     "correlated": FindingKind(
         _CAUTION,
         "Two parameters are strongly correlated, so the images hardly tell them apart.",
-        "Record more different views, or hold one of them by a prior.",
+        "Record more different views, or give --known camera.json of an earlier calibration.",
         "parameters",
     ),
     # depth

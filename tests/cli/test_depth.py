@@ -16,8 +16,6 @@ from lifcal.camera import (
     write_camera,
     write_grid,
 )
-from lifcal.cli.depth import choose_frames
-from lifcal.errors import InputError
 from lifcal.geometry import Trajectory, write_tum
 from lifcal.imaging.files import read_image, write_png
 from lifcal.imaging.filters import range_around, widen_mask
@@ -400,15 +398,6 @@ def test_poses_of_more_frames_than_given_are_said(recording, here, tmp_path):
     done = here(*command, "--poses", folder / "poses.txt")
     assert done.returncode == 0, done.stderr
     assert "3 poses for 1 raws, whose times are 0 to 0" in " ".join(done.stderr.split())
-
-
-def test_choosing_frames():
-    assert choose_frames(10, 3, None) == [0, 3, 6, 9]
-    assert choose_frames(10, 2, (3, 7)) == [3, 5, 7]
-    with pytest.raises(InputError, match="0 to 9"):
-        choose_frames(10, 1, (5, 10))
-    with pytest.raises(InputError, match="the first is after the last"):
-        choose_frames(10, 1, (5, 4))
 
 
 def test_interrupt_keeps_whole_frames(recording, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args, get_type_hints
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.bundle import AdjustOptions
-from lifcal.errors import ConfigError, InputError
+from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import make_plain
 from lifcal.measure import MeasureOptions
 from lifcal.scale import ScaleOptions
+from lifcal.scale.picked import find_name
 from lifcal.sfm import SfmOptions
 from lifcal.virtual import DepthOptions
 
@@ -113,6 +114,32 @@ class CalibrateOptions:
         if self.timestamps is None:
             return frame_indices.astype(np.float64)
         return np.asarray(self.timestamps, np.float64)[frame_indices]
+
+    def for_frames(self, names: Sequence[str]) -> CalibrateOptions:
+        """Return the options with all that refers to frames checked against their names.
+
+        Raises
+        ------
+        DataError
+            If the number of timestamps is another, or a distance was picked in a frame that is not
+            there.
+        """
+        if self.timestamps is not None and len(self.timestamps) != len(names):
+            raise DataError(f"{len(self.timestamps)} timestamps for {len(names)} frames")
+        distances = tuple(
+            replace(each, frame=find_name(each.frame, names)) for each in self.scale.distances
+        )
+        return replace(self, scale=replace(self.scale, distances=distances))
+
+    def select_frames(self, indices: Sequence[int], count: int) -> CalibrateOptions:
+        """Return the options for some frames of a recording of `count` frames.
+
+        A frame keeps its timestamp, or its index in the whole recording if there are none.
+        """
+        if list(indices) == list(range(count)):
+            return self
+        times = range(count) if self.timestamps is None else self.timestamps
+        return replace(self, timestamps=tuple(float(times[index]) for index in indices))
 
     def as_dict(self) -> dict[str, Any]:
         """Return all options for JSON."""

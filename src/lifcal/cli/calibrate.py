@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lifcal.cli._choice import Ends, EveryOfVideo, Exclude
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, say_note, verb
 from lifcal.cli._executor import Jobs, Scheduler
 from lifcal.errors import InputError
@@ -39,6 +40,9 @@ def calibrate(
         Path | None, typer.Option(help="The maker's XML to start from when the grid is found.")
     ] = None,
     bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
+    every: EveryOfVideo = None,
+    frames: Ends = None,
+    exclude: Exclude = None,
     focal_length_mm: Annotated[
         float | None,
         typer.Option(help="Focal length engraved on the lens: a hint, and a check of the result."),
@@ -144,6 +148,9 @@ def calibrate(
             grid=grid,
             xml=xml,
             bayer=bayer,
+            every=every,
+            frames=frames,
+            exclude=exclude or (),
             focal_length_mm=focal_length_mm,
             marker_size_mm=marker_size_mm,
             marker_distances=marker_distances,

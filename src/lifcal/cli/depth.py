@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lifcal.cli._choice import Ends, Every, Exclude
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, verb
 from lifcal.cli._executor import Jobs, Scheduler
-from lifcal.errors import InputError
 
 if TYPE_CHECKING:
     from lifcal.pipeline.rgbd import RgbdRun
 
 _IMAGES = "Images"
 _FILTER = "What is known"
-_FRAMES = "Frames"
+_FRAMES = "Times"
 _FUSED = "One cloud of all"
 
 
@@ -79,13 +79,9 @@ def depth(
             rich_help_panel=_FILTER,
         ),
     ] = False,
-    every: Annotated[int, typer.Option(help="Every n-th frame.", rich_help_panel=_FRAMES)] = 1,
-    frames: Annotated[
-        tuple[int, int] | None,
-        typer.Option(
-            metavar="FIRST LAST", help="By index from 0, both done.", rich_help_panel=_FRAMES
-        ),
-    ] = None,
+    every: Every = None,
+    frames: Ends = None,
+    exclude: Exclude = None,
     timestamps: Annotated[
         Path | None,
         typer.Option(
@@ -125,6 +121,7 @@ def depth(
     from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
     from lifcal.metric import MetricOptions
+    from lifcal.pipeline.choice import FrameChoice
     from lifcal.pipeline.executors import open_executor
     from lifcal.pipeline.rgbd import RgbdOptions, make_rgbd
 
@@ -147,8 +144,9 @@ def depth(
         voxel_mm=voxel_mm,
         mesh=mesh,
     )
-    opened = open_frames(raws, bayer=bayer)
-    indices = choose_frames(len(opened), every, frames)
+    choice = FrameChoice(every, frames, tuple(exclude or ()))
+    opened = open_frames(raws, bayer=bayer, white=white)
+    indices = choice.list_indices(opened.names)
     with open_executor(jobs, scheduler) as executor:
         run = make_rgbd(
             opened, out, camera, white, metric, options, RichListener(), indices, executor
@@ -161,18 +159,6 @@ def depth(
         if len(indices) > 1:
             say_error(f"{len(run.usable.problems)} of {len(indices)} frames could not be done")
         raise SystemExit(EXIT_ERROR)
-
-
-def choose_frames(count: int, every: int, ends: tuple[int, int] | None) -> list[int]:
-    """Return the indices of frames that are asked for."""
-    if every < 1:
-        raise InputError(f"--every is {every}, needs at least 1")
-    first, last = ends or (0, count - 1)
-    if first > last:
-        raise InputError(f"--frames {first} {last}: the first is after the last")
-    if not 0 <= first <= last < count:
-        raise InputError(f"--frames {first} {last}: there are frames 0 to {count - 1}")
-    return list(range(first, last + 1, every))
 
 
 def _print_summary(run: RgbdRun) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lifcal.cli._choice import Ends, Every, Exclude
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, verb
 from lifcal.cli._executor import Jobs, Scheduler
 
@@ -37,6 +38,9 @@ def focus(
         typer.Option(help="The maker's XML to start from when the grid is found, not with --grid."),
     ] = None,
     bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
+    every: Every = None,
+    frames: Ends = None,
+    exclude: Exclude = None,
     depth_range: Annotated[
         tuple[float, float] | None,
         typer.Option(
@@ -66,6 +70,9 @@ def focus(
             white=white,
             xml=xml,
             bayer=bayer,
+            every=every,
+            frames=frames,
+            exclude=exclude or (),
             depth_range=depth_range,
             scale=scale,
             listener=RichListener(),

@@ -8,6 +8,7 @@ weighted to luminance.
 
 from __future__ import annotations
 
+import filecmp
 import glob
 import re
 import threading
@@ -165,6 +166,11 @@ class Frames:
                     brightest = max(brightest, int(top))
         return find_full_scale(brightest, 16)
 
+    @property
+    def has_video(self) -> bool:
+        """Whether some frames are those of a video."""
+        return any(number >= 0 for _, number in self._places)
+
     def check_not_among(self, path: Path) -> None:
         """Raise InputError if a file that is to be written is one of those that are read."""
         wanted = path.resolve()
@@ -278,7 +284,12 @@ class ArrayFrames(Frames):
         return array
 
 
-def open_frames(sources: str | Path | Sequence[str | Path], *, bayer: str | None = None) -> Frames:
+def open_frames(
+    sources: str | Path | Sequence[str | Path],
+    *,
+    bayer: str | None = None,
+    white: str | Path | None = None,
+) -> Frames:
     """Open raw frames.
 
     Parameters
@@ -288,6 +299,8 @@ def open_frames(sources: str | Path | Sequence[str | Path], *, bayer: str | None
         folder or glob are sorted by name as people do: 2 before 10. A list keeps its order.
     bayer : str or None
         'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
+    white : path, optional
+        The white image. If it, or a copy of it, lies in a folder of raws, it is not a frame.
 
     Raises
     ------
@@ -322,7 +335,18 @@ def open_frames(sources: str | Path | Sequence[str | Path], *, bayer: str | None
             files += sorted(found, key=natural_key)
         else:
             raise DataError(f"{path}: no such file or folder")
+    if white is not None and len(files) > 1 and Path(white).is_file():
+        raws = [file for file in files if not _is_same(file, Path(white))]
+        files = raws or files
     return Frames(files, bayer)
+
+
+def _is_same(file: Path, white: Path) -> bool:
+    """Tell whether two files hold the same bytes. Those that differ do so at their beginning."""
+    try:
+        return filecmp.cmp(file, white, shallow=False)
+    except OSError:  # reading it as a frame will say why
+        return False
 
 
 def natural_key(path: Path) -> list[tuple[int, int, str]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lifcal.listener import Listener
     from lifcal.pipeline.calibration import Calibration
+    from lifcal.pipeline.choice import FrameChoice
     from lifcal.pipeline.focusing import FocusRun
     from lifcal.pipeline.grids import FoundGrid
     from lifcal.scale import ScaleSource
@@ -36,6 +37,9 @@ def calibrate(
     grid: str | Path | None = None,
     xml: str | Path | None = None,
     bayer: str | None = None,
+    every: int | None = None,
+    frames: tuple[int, int] | None = None,
+    exclude: str | Sequence[str] = (),
     focal_length_mm: float | None = None,
     marker_size_mm: float | None = None,
     marker_distances: str | Path | None = None,
@@ -76,6 +80,13 @@ def calibrate(
         White image, grid.json, and the maker's XML to start from when the grid is found.
     bayer : str, optional
         'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
+    every : int, optional
+        Every n-th frame. Without, all frames are used; of a video with more than 60, those that
+        show something else than the frame before.
+    frames : (int, int), optional
+        Indices of the first and the last frame, from 0.
+    exclude : str or sequence of str, optional
+        Names of frames to leave out, with * and ? for any characters.
     focal_length_mm : float, optional
         Focal length engraved on the lens: a hint, and a check of the result.
     marker_size_mm : float, optional
@@ -138,11 +149,14 @@ def calibrate(
     from lifcal.calibration import CalibrateOptions
     from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
+    from lifcal.listener import Listener
     from lifcal.measure import MeasureOptions
     from lifcal.pipeline.calibration import calibrate_frames
+    from lifcal.pipeline.choice import choose_informative
     from lifcal.scale import ScaleOptions, read_marker_distances, read_picked_distances
     from lifcal.sfm import SfmOptions
 
+    choice = _make_choice(every, frames, exclude)
     options = CalibrateOptions(
         pixel_size_um,
         focal_length_mm,
@@ -165,9 +179,20 @@ def calibrate(
         timestamps=None if timestamps is None else tuple(read_timestamps(Path(timestamps))),
     ).with_settings(settings or {})
     sources = _list_sources(grid, white, xml)
-    frames = open_frames(_list_words(raws), bayer=bayer)
+    opened = open_frames(_list_words(raws), bayer=bayer, white=white)
+    options = options.for_frames(opened.names)
+    listener = listener or Listener()
+    indices, findings = choose_informative(opened, choice, listener)
     return calibrate_frames(
-        frames, Path(out), options, sources, listener, sfm_engine, executor, force
+        opened.select(indices),
+        Path(out),
+        options.select_frames(indices, len(opened)),
+        sources,
+        listener,
+        sfm_engine,
+        executor,
+        force,
+        findings,
     )
 
 
@@ -179,6 +204,9 @@ def focus(
     white: str | Path | None = None,
     xml: str | Path | None = None,
     bayer: str | None = None,
+    every: int | None = None,
+    frames: tuple[int, int] | None = None,
+    exclude: str | Sequence[str] = (),
     depth_range: tuple[float, float] | None = None,
     scale: float = 0.5,
     listener: Listener | None = None,
@@ -199,6 +227,12 @@ def focus(
         grid.json the grid is found in the white image or in the raws.
     bayer : str, optional
         'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
+    every : int, optional
+        Every n-th frame.
+    frames : (int, int), optional
+        Indices of the first and the last frame, from 0.
+    exclude : str or sequence of str, optional
+        Names of frames to leave out, with * and ? for any characters.
     depth_range : (float, float), optional
         Virtual depths to search; found in some of the raws without.
     scale : float
@@ -225,14 +259,16 @@ def focus(
     from lifcal.pipeline.focusing import focus_frames
     from lifcal.virtual import DepthOptions
 
+    choice = _make_choice(every, frames, exclude)
     if depth_range is not None:
         # floats: a run that goes on takes the range from focus.json, where 2 and 2.0 differ
         depth_range = (float(min(depth_range)), float(max(depth_range)))
     options = DepthOptions(scale=scale, depth_range=depth_range)
     sources = _list_sources(grid, white, xml)
-    frames = open_frames(_list_words(raws), bayer=bayer)
+    opened = open_frames(_list_words(raws), bayer=bayer, white=white)
+    chosen = opened.select(choice.list_indices(opened.names))
     with hold_folder(Path(out)):
-        return focus_frames(frames, Path(out), options, sources, listener or Listener(), executor)
+        return focus_frames(chosen, Path(out), options, sources, listener or Listener(), executor)
 
 
 def find_grid(
@@ -297,6 +333,14 @@ def _list_words(raws: str | Path | Sequence[str | Path]) -> list[str]:
             "docs/how-to/python.md show how to calibrate from arrays in memory"
         )
     return [str(word) for word in words]
+
+
+def _make_choice(
+    every: int | None, ends: tuple[int, int] | None, exclude: str | Sequence[str]
+) -> FrameChoice:
+    from lifcal.pipeline.choice import FrameChoice
+
+    return FrameChoice(every, ends, (exclude,) if isinstance(exclude, str) else tuple(exclude))
 
 
 def _list_sources(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from lifcal.calibration.depth_bias import measure_depth_bias
 from lifcal.calibration.rehearsal import compile_ahead
 from lifcal.calibration.views import DepthMaps, flatten, to_gray
 from lifcal.camera import PlenopticCamera, read_camera
+from lifcal.diagnostics import Finding
 from lifcal.errors import ConfigError, DataError
 from lifcal.files import hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg
@@ -106,6 +107,7 @@ def calibrate_frames(
     sfm_engine: SfmEngine | None = None,
     executor: Executor | None = None,
     force: bool = False,
+    findings: Sequence[Finding] = (),
 ) -> Calibration:
     """Calibrate the camera that took the frames.
 
@@ -126,6 +128,8 @@ def calibrate_frames(
         without.
     force : bool
         Keep a finished calibration of other settings in a folder beside this one, and calibrate.
+    findings : sequence of Finding
+        What was noticed of the frames before; it becomes a part of the summary.
 
     Raises
     ------
@@ -147,6 +151,7 @@ def calibrate_frames(
             sfm_engine or ColmapEngine(options.sfm),
             executor,
             force,
+            findings,
         )
 
 
@@ -159,6 +164,7 @@ def _calibrate(
     sfm: SfmEngine,
     executor: Executor | None,
     force: bool,
+    findings: Sequence[Finding],
 ) -> Calibration:
     clock = _Clock()
     settings = describe_settings(frames, options.depth, sources)
@@ -185,7 +191,7 @@ def _calibrate(
             float(run.store.settings["scale"]),
             options,
             tuple(frames.names),
-            (*run.setup.findings, *run.usable.findings),
+            (*findings, *run.setup.findings, *run.usable.findings),
         )
         for view in list_views(run, options):
             bench.add_view(view)

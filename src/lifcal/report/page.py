@@ -326,7 +326,7 @@ def _fit(summary: Mapping[str, Any]) -> str:
                 ],
             ),
             "All views should be alike; point at a bar for its frame. One that stands out is "
-            "blurred or has a wrong pose: leave it out.",
+            "blurred or has a wrong pose: leave it out by --exclude and its name.",
         ),
     ]
     figures.append(_halves(summary.get("cross_validation")))

@@ -99,19 +99,31 @@ def read_picked_distances(path: Path) -> tuple[PickedDistance, ...]:
     return tuple(rows)
 
 
+def find_name(frame: str, names: Sequence[str]) -> str:
+    """Return the name of the frame that is meant: by name, with or without suffix, or by index.
+
+    Raises
+    ------
+    DataError
+        If there is no such frame.
+    """
+    for name in (frame, Path(frame).stem):
+        if name in names:
+            return name
+    if frame.isdecimal() and int(frame) < len(names):
+        return names[int(frame)]
+    raise DataError(f"there is no frame {frame}, of which the distances are")
+
+
 def find_frame(frame: str, names: Sequence[str], registered: Sequence[str]) -> int:
-    """Return which of the registered frames is meant: by name, with or without suffix, or index.
+    """Return which of the registered frames is meant; `find_name` says how.
 
     Raises
     ------
     DataError
         If there is no such frame, or it was not registered.
     """
-    name = next((n for n in (frame, Path(frame).stem) if n in names), None)
-    if name is None and frame.isdecimal() and int(frame) < len(names):
-        name = names[int(frame)]
-    if name is None:
-        raise DataError(f"there is no frame {frame}, of which the distances are")
+    name = find_name(frame, names)
     if name not in registered:
         raise DataError(f"frame {frame} of the distances was not registered: pick in another one")
     return registered.index(name)
