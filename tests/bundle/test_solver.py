@@ -10,6 +10,7 @@ from lifcal.bundle import (
     AdjustOptions,
     CameraPositions,
     Distances,
+    Follows,
     Layout,
     Loss,
     Prior,
@@ -19,8 +20,9 @@ from lifcal.bundle import (
     solve,
 )
 from lifcal.bundle.files import summary_to_dict
+from lifcal.bundle.linear import extra_rows
 from lifcal.bundle.scale import compute_spans
-from lifcal.camera import NoDistortion
+from lifcal.camera import NoDistortion, PhysicalParameters
 from lifcal.errors import ConfigError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
 from lifcal.reconstruction import Observations, Reconstruction
@@ -355,6 +357,69 @@ def test_prior_on_physical_length(scene):
     found = run(scene, options)
     check_metric(found, scene)
     assert found.summary.scale_source == "known B"
+
+
+def correlated_priors(scene, off_mm=0.0):
+    """Priors of f_L and B with a correlation of -0.8, and their covariance."""
+    p = scene.camera.parameters
+    covariance = np.array([[0.02**2, -0.8 * 0.02 * 0.001], [-0.8 * 0.02 * 0.001, 0.001**2]])
+    slope = covariance[0, 1] / covariance[1, 1]
+    sigma = np.sqrt(covariance[0, 0] - slope * covariance[0, 1])
+    f, b = p.focal_length_mm + off_mm, p.array_to_sensor_mm
+    return {"f_L": Prior(f, sigma, Follows("B", b, slope)), "B": Prior(b, 0.001)}, covariance
+
+
+def test_priors_have_the_covariance_of_both_lengths(scene):
+    """Rows of f_L given B and of B alone: their square is the inverse of the covariance."""
+    priors, covariance = correlated_priors(scene)
+    problem = Problem(scene.observations, scene.camera.pixel_size_mm, scene.truth, priors=priors)
+    layout = Layout(problem)
+    rows, residuals = extra_rows(layout, scene.truth)
+    assert np.abs(residuals).max() < 1e-9
+    physical = scene.truth.array.to_physical(scene.camera.pixel_size_mm)
+    by_physical = rows.toarray()[:, layout.theta_part][:, :5] @ physical.array_jacobian(
+        scene.camera.pixel_size_mm
+    )
+    found = by_physical.T @ by_physical
+    np.testing.assert_allclose(found[np.ix_([0, 2], [0, 2])], np.linalg.inv(covariance), rtol=1e-9)
+    assert np.abs(found[[1, 3, 4]]).max() < 1e-9 * np.abs(found).max()
+    # residuals and rows belong together
+    step = np.array([1e-4, -1e-5, 2e-5])
+    moved = replace(
+        scene.truth,
+        array=PhysicalParameters(
+            *(physical.as_vector()[:3] + step), *physical.as_vector()[3:]
+        ).to_pinhole_array(scene.camera.pixel_size_mm),
+    )
+    np.testing.assert_allclose(extra_rows(layout, moved)[1], by_physical[:, :3] @ step, rtol=1e-6)
+
+
+def test_known_optics_with_their_covariance(scene, rng):
+    observations, _ = scene.noisy(0.1, rng)
+    noisy = cases.with_observations(scene, observations)
+    priors, _ = correlated_priors(scene)
+    found = run(noisy, replace(EXACT, priors=priors))
+    assert found.summary.scale_source == "known f_L, B"
+    sigmas = found.covariance.sigmas()
+    p, true = found.camera.parameters, scene.camera.parameters
+    assert sigmas["f_L"] < 0.02
+    assert 0.0 < sigmas["B"] < 0.0011
+    assert abs(p.focal_length_mm - true.focal_length_mm) < 4.0 * sigmas["f_L"]
+    assert abs(p.array_to_sensor_mm - true.array_to_sensor_mm) < 4.0 * sigmas["B"]
+    assert any("they fit" in note for note in texts_of(found))
+    priors, _ = correlated_priors(scene, off_mm=0.05 * true.focal_length_mm)
+    wrong = run(noisy, replace(EXACT, priors=priors))
+    assert any("do not fit" in note for note in texts_of(wrong))
+
+
+def test_only_lengths_follow_each_other(scene):
+    with pytest.raises(InputError, match="the prior of c_x follows B"):
+        Problem(
+            scene.observations,
+            scene.camera.pixel_size_mm,
+            scene.truth,
+            priors={"c_x": Prior(300.0, 1.0, Follows("B", 0.4, 1.0))},
+        )
 
 
 def test_without_scale_the_output_says_so(scene):

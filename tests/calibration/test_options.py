@@ -10,7 +10,7 @@ from lifcal.calibration import CalibrateOptions, Workbench, list_settings
 from lifcal.calibration.options import _OWN_ADJUST, _STAGES
 from lifcal.errors import ConfigError, InputError
 from lifcal.measure import MeasureOptions
-from lifcal.scale import PickedDistance, ScaleOptions
+from lifcal.scale import EarlierOptics, PickedDistance, ScaleOptions
 from lifcal.simulate import build_camera
 from lifcal.virtual import DepthOptions, LensOptics
 
@@ -35,6 +35,7 @@ OTHER = {
     "scale.distances": (PickedDistance(0, (1.0, 2.0), (3.0, 4.0), 100.0, 0.1),),
     "scale.trajectory": "poses.txt",
     "scale.known": {"f_L": 16.0, "B": 0.4},
+    "scale.earlier": EarlierOptics("a.json", 0.0055, ("B",), (0.4,), ((1e-6,),)),
     "scale.others": None,
 }
 """Another value of each option where a larger number, or the other of two, will not do."""

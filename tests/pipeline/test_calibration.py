@@ -378,6 +378,24 @@ def test_recalibration_with_the_true_optics(recording, tracked):
     assert 0.0 < abs(entries["b_L0"]["value"] - p.lens_to_array_mm) < 5.0 * sigma
 
 
+def test_recalibration_from_a_file(recording, found, tracked):
+    """f_L and B of the other calibration are priors: no better than what they came from."""
+    camera_file = found.folder / "camera.json"
+    again = lifcal.calibrate(
+        recording.folder / "raw",
+        tracked,
+        pixel_size_um=1000.0 * recording.camera.pixel_size_mm,
+        white=recording.sources["white"],
+        known=camera_file,
+        points=POINTS,
+    )
+    assert again.summary["scale_source"] == "known f_L, B"
+    before, after = (item.summary["parameters"] for item in (found, again))
+    for name in ("f_L", "B"):
+        assert abs(after[name]["value"] - before[name]["value"]) < before[name]["sigma"]
+        assert 0.3 < after[name]["sigma"] / before[name]["sigma"] < 1.2
+
+
 def test_the_function_is_the_command(recording, found):
     """`lifcal.calibrate` with the same settings: the folder is finished already."""
     again = lifcal.calibrate(

@@ -8,25 +8,28 @@ from scipy.spatial.transform import Rotation
 
 from lifcal.bundle import CameraPositions
 from lifcal.calibration import CalibrateOptions
-from lifcal.camera import BrownDistortion, PinholeArray
+from lifcal.camera import BrownDistortion, PinholeArray, write_camera
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.geometry import RigidTransform, Trajectory, write_tum
 from lifcal.imaging.markers import DICTIONARY, Marker, draw_marker
 from lifcal.listener import Listener
 from lifcal.reconstruction import Reconstruction, triangulate
 from lifcal.scale import (
+    EarlierOptics,
     KnownOptics,
     Markers,
     PickedDistance,
     ScaleKnowledge,
     ScaleOptions,
     find_scale,
+    read_earlier_optics,
     read_marker_distances,
     read_picked_distances,
 )
 from lifcal.scale.markers import find_markers, place_markers
 from lifcal.scale.picked import find_frame, place_picked
 from lifcal.scale.trajectory import read_positions
+from lifcal.simulate import build_camera
 
 ARRAY = PinholeArray(1000.0, 320.0, 240.0, 0.5, 2000.0)
 SCALE = 0.5
@@ -451,3 +454,61 @@ def test_options_with_a_source_of_others_are_plain():
     again = CalibrateOptions(5.5, scale=ScaleOptions(others=(OwnSource(),)))
     assert options.as_dict() == again.as_dict()
     assert options.as_dict()["scale"]["others"] == [{"source": "laser"}]
+
+
+def earlier_camera(**changes):
+    camera = replace(build_camera("mini").camera, scale_source="markers")
+    size = len(camera.parameter_names)
+    root = np.random.default_rng(3).normal(size=(size, size))
+    scales = np.array([1.0, 1.0, 1.0, 1e-3, 1.0, *np.full(size - 5, 1e-9)])
+    covariance = (root @ root.T / size) * np.outer(scales, scales)
+    return replace(camera, covariance=covariance, **changes)
+
+
+def test_optics_of_an_earlier_calibration(tmp_path):
+    """The priors have the covariance of the file, for f_L and B or for B alone."""
+    camera = earlier_camera()
+    write_camera(tmp_path / "camera.json", camera)
+    earlier = read_earlier_optics(tmp_path / "camera.json")
+    expected = camera.physical_covariance()[np.ix_([0, 2], [0, 2])]
+    np.testing.assert_allclose(earlier.covariance_mm2, expected, rtol=1e-6)
+    priors = earlier.find(None, Listener()).priors
+    follows = priors["f_L"].follows
+    assert (follows.name, follows.value) == ("B", priors["B"].value)
+    # f_L = ... + slope B, with a sigma of its own
+    found = np.array([[priors["f_L"].sigma ** 2, 0.0], [0.0, 0.0]]) + priors[
+        "B"
+    ].sigma ** 2 * np.outer([follows.slope, 1.0], [follows.slope, 1.0])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+    alone = read_earlier_optics(tmp_path / "camera.json", ["B"]).find(None, Listener())
+    assert set(alone.priors) == {"B"}
+    assert alone.priors["B"].sigma == pytest.approx(expected[1, 1] ** 0.5, rel=1e-6)
+    exact = replace(earlier, covariance_mm2=((0.0, 0.0), (0.0, 0.0))).find(None, Listener())
+    assert set(exact.fixed) == {"f_L", "B"}  # held before, held again
+    assert not exact.priors
+
+    earlier.check_pixel_size(camera.pixel_size_mm)
+    with pytest.raises(DataError, match=r"pixels of 17\.6 um, not 5\.5 um"):
+        earlier.check_pixel_size(0.0055)
+
+
+def test_earlier_calibrations_that_do_not_help(tmp_path):
+    path = tmp_path / "camera.json"
+    write_camera(path, earlier_camera(scale_source=None))
+    with pytest.raises(DataError, match="without a scale"):
+        read_earlier_optics(path)
+    write_camera(path, replace(earlier_camera(), covariance=None))
+    with pytest.raises(DataError, match=r"no covariance.*f_L=16\.748,B=0\.376"):
+        read_earlier_optics(path)
+    with pytest.raises(InputError, match="both f_L and B"):
+        read_earlier_optics(path, ["f_L"])
+
+
+def test_two_sources_of_one_length():
+    earlier = EarlierOptics("a.json", 0.0055, ("B",), (0.4,), ((1e-6,),))
+    with pytest.raises(InputError, match="two sources give B"):
+        find_scale([earlier, KnownOptics({"B": 0.4})], None, Listener())
+    with pytest.raises(InputError, match="not both"):
+        ScaleOptions(known={"B": 0.4}, earlier=earlier)
+    ScaleOptions(marker_size_mm=40.0, earlier=earlier)  # together they know more

@@ -1038,17 +1038,34 @@ def _join(findings: list[Finding]) -> str:
 def _check_known_optics(run: _Run, stage: _Stage) -> list[Finding]:
     """Ask whether the images agree with a known f_L and B: with f_L free, what would it be?"""
     problem = stage.problem
-    if not {"f_L", "B"} <= set(problem.fixed) or problem.distances is not None:
+    known = {*problem.fixed, *problem.priors}
+    if not {"f_L", "B"} <= known or problem.distances is not None or problem.positions is not None:
         return []
     fixed = tuple(name for name in problem.fixed if name != "f_L")
-    freed = replace(problem, fixed=fixed, start=stage.state)
+    priors = {name: prior for name, prior in problem.priors.items() if name != "f_L"}
+    freed = replace(problem, fixed=fixed, priors=priors, start=stage.state)
     layout = Layout(freed)
     state = run.solve_once("with f_L free", freed, layout, stage.noise)
     covariance = compute_covariance(layout, state, stage.noise)
     value = state.array.to_physical(problem.pixel_size_mm).focal_length_mm
     sigma = covariance.sigmas()["f_L"]
-    assumed = stage.state.array.to_physical(problem.pixel_size_mm).focal_length_mm
-    pull = abs(value - assumed) / max(sigma, 1e-300)
+    prior = problem.priors.get("f_L")
+    if prior is None:
+        assumed = stage.state.array.to_physical(problem.pixel_size_mm).focal_length_mm
+        spread = sigma
+    else:
+        # With f_L free nothing but its own prior tells B, so both f_L are compared at one B.
+        assumed = prior.value
+        names = covariance.physical_names
+        i, j = names.index("f_L"), names.index("B")
+        physical = covariance.physical
+        slope = physical[i, j] / physical[j, j] if physical[j, j] > 0.0 else 0.0
+        by_images = physical[i, i] - slope**2 * physical[j, j]
+        follows = 0.0 if prior.follows is None else prior.follows.slope
+        spread = float(
+            np.sqrt(by_images + (slope - follows) ** 2 * physical[j, j] + prior.sigma**2)
+        )
+    pull = abs(value - assumed) / max(spread, 1e-300)
     fits = pull < 4.0
     verdict = "they fit" if fits else "the assumed f_L and B do not fit these images"
     return [

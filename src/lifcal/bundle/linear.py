@@ -666,6 +666,10 @@ def extra_rows(layout: Layout, state: Reconstruction) -> tuple[sparse.csr_matrix
             if name in LENGTHS:
                 index = LENGTHS.index(name)
                 value, slope = physical[index], by_array[index]
+                if prior.follows is not None:
+                    other = LENGTHS.index(prior.follows.name)
+                    value = value - prior.follows.slope * (physical[other] - prior.follows.value)
+                    slope = slope - prior.follows.slope * by_array[other]
                 columns_of = layout.theta_part.start + np.arange(5)
             else:
                 index = problem.names.index(name)

@@ -30,11 +30,39 @@ _ARRAY_LENGTHS = ("F", "alpha", "beta")
 
 
 @dataclass(frozen=True)
+class Follows:
+    """How the expected value of a parameter changes with that of another.
+
+    Parameters
+    ----------
+    name : str
+        The other parameter.
+    value : float
+        The other's value at which the prior has its own value.
+    slope : float
+        Change of the expected value by that of the other.
+    """
+
+    name: str
+    value: float
+    slope: float
+
+
+@dataclass(frozen=True)
 class Prior:
-    """A value known beforehand, with its standard deviation."""
+    """A value known beforehand, with its standard deviation.
+
+    Parameters
+    ----------
+    value, sigma : float
+    follows : Follows or None
+        For a parameter that is correlated with another: sigma is then that given the other, which
+        needs a prior of its own. Both must be of f_L, b_L0 and B.
+    """
 
     value: float
     sigma: float
+    follows: Follows | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.value) and math.isfinite(self.sigma) and self.sigma > 0.0):
@@ -97,6 +125,9 @@ class Problem:
         for name in (*self.fixed, *self.priors):
             if name not in known:
                 raise ConfigError.unknown("parameter", name, known)
+        for name, prior in self.priors.items():
+            if prior.follows is not None and not {name, prior.follows.name} <= set(LENGTHS):
+                raise InputError(f"the prior of {name} follows {prior.follows.name}: not lengths")
         held = set(self.fixed)
         if held & set(LENGTHS) and held & set(_ARRAY_LENGTHS):
             raise ConfigError(
@@ -164,9 +195,12 @@ class Problem:
             sources.append(self.distances.source)
         if self.positions is not None:
             sources.append("camera positions")
-        lengths = [name for name in LENGTHS if name in self.fixed or name in self.priors]
-        if lengths:
-            sources.append("known " + ", ".join(lengths))
+        exact = [name for name in LENGTHS if name in self.fixed]
+        if exact:
+            sources.append(f"known {', '.join(exact)} (exact)")
+        uncertain = [name for name in LENGTHS if name in self.priors and name not in exact]
+        if uncertain:
+            sources.append(f"known {', '.join(uncertain)}")
         if "beta" in self.priors:
             sources.append("known beta")
         return " and ".join(sources) or None

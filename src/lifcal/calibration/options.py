@@ -99,6 +99,8 @@ class CalibrateOptions:
         for name in ("plane_error", "settled_sigmas"):
             if not getattr(self, name) >= 0.0:
                 raise InputError(f"{name} is {getattr(self, name)}, needs 0 or a positive number")
+        if self.scale.earlier is not None:
+            self.scale.earlier.check_pixel_size(self.pixel_size_mm)
         usual = AdjustOptions()
         for name, why in _OWN_ADJUST.items():
             if getattr(self.adjust, name) != getattr(usual, name):

@@ -469,7 +469,7 @@ class Workbench:
         return replace(
             given,
             fixed={**given.fixed, **self._scale.fixed},
-            priors={**general, **given.priors},
+            priors={**general, **given.priors, **self._scale.priors},
             focus=term,
             focus_strength=strength,
             plane_error=options.plane_error,

@@ -80,7 +80,13 @@ def calibrate(
     ] = 1.0,
     known: Annotated[
         str | None,
-        typer.Option(help="f_L=16.748,B=0.376 in mm: recalibration.", rich_help_panel=_SCALE),
+        typer.Option(
+            metavar="CAMERA.JSON",
+            help="Recalibration of a lens that was focused anew: f_L and B with their covariance, "
+            "from an earlier calibration. B=CAMERA.JSON takes B alone, for another lens on the "
+            "same camera. f_L=16.748,B=0.376 gives both in mm, as exact.",
+            rich_help_panel=_SCALE,
+        ),
     ] = None,
     timestamps: Annotated[
         Path | None,
@@ -181,18 +187,24 @@ def calibrate(
         raise SystemExit(EXIT_ERROR)
 
 
-def _parse_known(text: str) -> dict[str, float]:
-    known: dict[str, float] = {}
+def _parse_known(text: str) -> str | dict[str, float | str]:
+    """Return a camera file, or what is known of each length: a number or a camera file."""
+    if "=" not in text and text.lower().endswith(".json"):
+        return text
+    known: dict[str, float | str] = {}
     for part in text.split(","):
         name, equals, value = (word.strip() for word in part.partition("="))
         if name in known:
             raise InputError(f"--known {text!r}: {name} is there twice")
+        if value.lower().endswith(".json"):
+            known[name] = value
+            continue
         try:
             known[name] = float(value)
         except ValueError:
             equals = ""
         if not equals:
-            raise InputError(f"--known {text!r}: needs f_L=16.748,B=0.376 (mm)")
+            raise InputError(f"--known {text!r}: needs a camera.json, or f_L=16.748,B=0.376 (mm)")
     return known
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lifcal.pipeline.choice import FrameChoice
     from lifcal.pipeline.focusing import FocusRun
     from lifcal.pipeline.grids import FoundGrid
-    from lifcal.scale import ScaleSource
+    from lifcal.scale import EarlierOptics, ScaleSource
     from lifcal.sfm import SfmEngine
 
 __all__ = ["calibrate", "find_grid", "focus"]
@@ -47,7 +47,7 @@ def calibrate(
     distances: str | Path | None = None,
     trajectory: str | Path | None = None,
     trajectory_sigma_mm: float = 1.0,
-    known: Mapping[str, float] | None = None,
+    known: str | Path | Mapping[str, float | str | Path] | None = None,
     timestamps: str | Path | None = None,
     points: int = 1000,
     loss: str = "cauchy",
@@ -101,8 +101,10 @@ def calibrate(
         File with known poses, TUM format.
     trajectory_sigma_mm : float
         Standard deviation of the known positions along each axis.
-    known : mapping of str to float, optional
-        f_L and B in mm: recalibration.
+    known : str, Path or mapping, optional
+        Recalibration. The camera.json of an earlier calibration gives f_L and B with their
+        covariance. A mapping gives f_L and B, or B alone: a number of mm is taken as exact,
+        a camera.json gives its value and sigma.
     timestamps : str or Path, optional
         File with one time a line, for every frame.
     points : int
@@ -157,6 +159,7 @@ def calibrate(
     from lifcal.sfm import SfmOptions
 
     choice = _make_choice(every, frames, exclude)
+    exact, earlier = _read_known(known)
     options = CalibrateOptions(
         pixel_size_um,
         focal_length_mm,
@@ -169,7 +172,8 @@ def calibrate(
             distances=() if distances is None else read_picked_distances(Path(distances)),
             trajectory=None if trajectory is None else Path(trajectory),
             trajectory_sigma_mm=trajectory_sigma_mm,
-            known=known or {},
+            known=exact,
+            earlier=earlier,
             others=tuple(scale_sources),
         ),
         sfm=SfmOptions(matching=matching, seed=seed),
@@ -333,6 +337,24 @@ def _list_words(raws: str | Path | Sequence[str | Path]) -> list[str]:
             "docs/how-to/python.md show how to calibrate from arrays in memory"
         )
     return [str(word) for word in words]
+
+
+def _read_known(
+    known: str | Path | Mapping[str, float | str | Path] | None,
+) -> tuple[dict[str, float], EarlierOptics | None]:
+    """Return the lengths that are known exactly, and those of an earlier calibration."""
+    from lifcal.scale import read_earlier_optics
+
+    if known is None:
+        return {}, None
+    if isinstance(known, str | Path):
+        return {}, read_earlier_optics(Path(known))
+    paths = {name: str(value) for name, value in known.items() if isinstance(value, str | Path)}
+    if not paths:
+        return {name: float(value) for name, value in known.items()}, None
+    if len(paths) < len(known) or len(set(paths.values())) > 1:
+        raise InputError("known lengths come from one camera file, or all of them are numbers")
+    return {}, read_earlier_optics(Path(next(iter(paths.values()))), tuple(paths))
 
 
 def _make_choice(

@@ -5,7 +5,7 @@ takes sources of other people too (`others`).
 """
 
 from lifcal.scale.markers import Markers, read_marker_distances
-from lifcal.scale.optics import KnownOptics
+from lifcal.scale.optics import EarlierOptics, KnownOptics, read_earlier_optics
 from lifcal.scale.options import ScaleOptions
 from lifcal.scale.picked import PickedDistance, PickedPoints, read_picked_distances
 from lifcal.scale.source import (
@@ -18,6 +18,7 @@ from lifcal.scale.source import (
 from lifcal.scale.trajectory import KnownTrajectory
 
 __all__ = [
+    "EarlierOptics",
     "KnownOptics",
     "KnownTrajectory",
     "Markers",
@@ -29,6 +30,7 @@ __all__ = [
     "ScaleSource",
     "ScaleViews",
     "find_scale",
+    "read_earlier_optics",
     "read_marker_distances",
     "read_picked_distances",
 ]

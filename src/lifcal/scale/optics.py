@@ -2,46 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lifcal.errors import ConfigError, InputError
+from lifcal.bundle import Follows, Prior
+from lifcal.camera import PHYSICAL_PARAMETERS, read_camera
+from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.listener import Listener
 from lifcal.scale.source import ScaleKnowledge, ScaleViews
 
 KNOWN = ("f_L", "B")
-"""Parameters that must be known, both, for a recalibration."""
+"""Parameters that can be known: both for a lens that was focused anew, B for another lens."""
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise ConfigError or InputError unless the names are B, or f_L and B."""
+    for name in names:
+        if name not in KNOWN:
+            raise ConfigError.unknown("parameter of --known", name, KNOWN)
+    if "B" not in names:
+        raise InputError("recalibration needs both f_L and B, as in f_L=16.7,B=0.38, or B alone")
 
 
 @dataclass(frozen=True, eq=False)
 class KnownOptics:
-    """f_L and B in mm: recalibration.
+    """f_L and B in mm, or B alone, which are held as if they were exact: recalibration.
 
     Parameters
     ----------
     values : mapping of str to float
-        Both of them.
     """
 
     values: Mapping[str, float]
 
     def __post_init__(self) -> None:
+        check_names(tuple(self.values))
         for name, value in self.values.items():
-            if name not in KNOWN:
-                raise ConfigError.unknown("parameter of --known", name, KNOWN)
             if not (np.isfinite(value) and value > 0.0):
                 raise InputError(f"known {name} is {value}, needs a positive number of mm")
-        if set(self.values) != set(KNOWN):
-            raise InputError("recalibration needs both f_L and B, as in f_L=16.7,B=0.38")
 
     def describe(self) -> dict[str, Any]:
         """Return what the result depends on."""
         return {"source": "known optics", **self.values}
 
     def find(self, views: ScaleViews, listener: Listener) -> ScaleKnowledge:
-        """Hold both in the adjustment."""
+        """Hold them in the adjustment."""
         del views, listener
         return ScaleKnowledge(fixed=dict(self.values))
+
+
+@dataclass(frozen=True)
+class EarlierOptics:
+    """f_L and B, or B alone, of an earlier calibration, with their covariance: recalibration.
+
+    Parameters
+    ----------
+    path : str
+        The camera file, for messages.
+    pixel_size_mm : float
+        That of the earlier calibration; f_L and B refer to it.
+    names : tuple of str
+        f_L and B, or B.
+    values_mm : tuple of float
+        In the order of the names.
+    covariance_mm2 : tuple of tuple of float
+        In the order of the names.
+    """
+
+    path: str
+    pixel_size_mm: float
+    names: tuple[str, ...]
+    values_mm: tuple[float, ...]
+    covariance_mm2: tuple[tuple[float, ...], ...]
+
+    def check_pixel_size(self, pixel_size_mm: float) -> None:
+        """Raise DataError if the earlier calibration assumed another pixel size."""
+        if not np.isclose(pixel_size_mm, self.pixel_size_mm, rtol=1e-6):
+            raise DataError(
+                f"{self.path}: was calibrated with pixels of {1000.0 * self.pixel_size_mm:g} um, "
+                f"not {1000.0 * pixel_size_mm:g} um, so its f_L and B are other lengths. Give "
+                "--pixel-size-um as before"
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the result depends on."""
+        return {
+            "source": "earlier optics",
+            "names": list(self.names),
+            "values_mm": list(self.values_mm),
+            "covariance_mm2": [list(row) for row in self.covariance_mm2],
+        }
+
+    def find(self, views: ScaleViews, listener: Listener) -> ScaleKnowledge:
+        """Return them as priors; what has no uncertainty is held."""
+        del views, listener
+        values = dict(zip(self.names, self.values_mm, strict=True))
+        covariance = np.array(self.covariance_mm2)
+        sigmas = dict(zip(self.names, np.sqrt(np.diag(covariance)).tolist(), strict=True))
+        exact = {name: values[name] for name in self.names if sigmas[name] == 0.0}
+        priors = {
+            name: Prior(values[name], sigmas[name]) for name in self.names if name not in exact
+        }
+        if len(priors) == 2:
+            # B by itself, and f_L given B: together they have the covariance of the file.
+            i, j = self.names.index("f_L"), self.names.index("B")
+            slope = float(covariance[i, j] / covariance[j, j])
+            given = float(covariance[i, i] - slope * covariance[i, j])
+            # Rounding may leave nothing of two parameters that are fully correlated.
+            sigma = max(given, 1e-6 * float(covariance[i, i])) ** 0.5
+            priors["f_L"] = Prior(values["f_L"], sigma, Follows("B", values["B"], slope))
+        return ScaleKnowledge(fixed=exact, priors=priors)
+
+
+def read_earlier_optics(path: Path, names: Sequence[str] = KNOWN) -> EarlierOptics:
+    """Read f_L and B with their covariance from the camera.json of an earlier calibration.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, is not metric, or holds no covariance.
+    """
+    check_names(tuple(names))
+    names = tuple(name for name in KNOWN if name in names)
+    camera = read_camera(path)
+    if camera.scale_source is None:
+        raise DataError(f"{path}: was calibrated without a scale, so its B is not in mm")
+    if camera.covariance is None:
+        raise DataError(
+            f"{path}: holds no covariance. To take its values as exact, give "
+            f"f_L={camera.parameters.focal_length_mm:.7g},"
+            f"B={camera.parameters.array_to_sensor_mm:.7g}"
+        )
+    places = [PHYSICAL_PARAMETERS.index(name) for name in names]
+    covariance = camera.physical_covariance()
+    assert covariance is not None
+    return EarlierOptics(
+        str(path),
+        camera.pixel_size_mm,
+        names,
+        tuple(camera.parameters.as_vector()[places].tolist()),
+        tuple(tuple(row) for row in covariance[np.ix_(places, places)].tolist()),
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from lifcal.errors import InputError
 from lifcal.imaging.markers import DICTIONARY
 from lifcal.scale.markers import Markers
-from lifcal.scale.optics import KnownOptics
+from lifcal.scale.optics import EarlierOptics, KnownOptics
 from lifcal.scale.picked import PickedDistance, PickedPoints
 from lifcal.scale.source import ScaleSource
 from lifcal.scale.trajectory import KnownTrajectory
@@ -39,7 +39,9 @@ class ScaleOptions:
         Relative error that marker sides and picked distances have in common, as those have that
         come from one print or one ruler. It widens the sigmas of all lengths.
     known : mapping of str to float
-        f_L and B in mm, both: recalibration.
+        f_L and B in mm, or B alone, which are held as exact: recalibration.
+    earlier : EarlierOptics or None
+        f_L and B of an earlier calibration, with their covariance: recalibration.
     others : tuple of ScaleSource
         Sources of your own: any objects with the methods of `ScaleSource`.
     """
@@ -53,6 +55,7 @@ class ScaleOptions:
     trajectory_sigma_mm: float = 1.0
     length_error: float = 0.001
     known: Mapping[str, float] = field(default_factory=dict)
+    earlier: EarlierOptics | None = None
     others: tuple[ScaleSource, ...] = ()
 
     def __post_init__(self) -> None:
@@ -65,8 +68,11 @@ class ScaleOptions:
             raise InputError(f"length_error is {self.length_error}, needs 0 or a positive number")
         if self.known and (self.uses_markers or self.distances or self.trajectory is not None):
             raise InputError(
-                "known f_L and B give the scale: leave out markers, distances and the trajectory"
+                "f_L and B that are known exactly give the scale: leave out markers, distances and "
+                "the trajectory, or give --known camera.json, which has sigmas"
             )
+        if self.known and self.earlier is not None:
+            raise InputError("give f_L and B as numbers or by a camera file, not both")
 
     def list_sources(self) -> list[ScaleSource]:
         """Return the sources that are asked for."""
@@ -82,6 +88,8 @@ class ScaleOptions:
             sources.append(KnownTrajectory(self.trajectory, self.trajectory_sigma_mm))
         if self.known:
             sources.append(KnownOptics(self.known))
+        if self.earlier is not None:
+            sources.append(self.earlier)
         return [*sources, *self.others]
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import FloatArray, IntArray
-from lifcal.bundle import CameraPositions, Distances
+from lifcal.bundle import CameraPositions, Distances, Prior
 from lifcal.diagnostics import Finding
 from lifcal.errors import InputError
 from lifcal.listener import Listener
@@ -143,12 +143,15 @@ class ScaleKnowledge:
         Parameters of the camera that are held, in mm: f_L and B.
     findings : tuple of Finding
         What the sources noticed.
+    priors : mapping of str to Prior
+        Parameters of the camera that are known with a standard deviation.
     """
 
     points: ScalePoints | None = None
     positions: CameraPositions | None = None
     fixed: Mapping[str, float] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    priors: Mapping[str, Prior] = field(default_factory=dict)
 
     def join(self, other: ScaleKnowledge) -> ScaleKnowledge:
         """Return what two sources know together.
@@ -158,7 +161,7 @@ class ScaleKnowledge:
         InputError
             If both know camera positions, or the same parameter.
         """
-        twice = sorted(set(self.fixed) & set(other.fixed))
+        twice = sorted({*self.fixed, *self.priors} & {*other.fixed, *other.priors})
         if twice:
             raise InputError(f"two sources give {twice[0]}: leave one of them out")
         if self.positions is not None and other.positions is not None:
@@ -171,6 +174,7 @@ class ScaleKnowledge:
             self.positions or other.positions,
             {**self.fixed, **other.fixed},
             self.findings + other.findings,
+            {**self.priors, **other.priors},
         )
 
 
