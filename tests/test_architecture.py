@@ -15,6 +15,7 @@ ROOMS = [
     "compiled_cache",
     "arrays",
     "files",
+    "sources",
     "threads",
     "diagnostics",
     "ply",

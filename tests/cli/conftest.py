@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from lifcal.cli.app import app
+from tests.cli.process import drop_progress
 
 
 @pytest.fixture
@@ -14,6 +15,7 @@ def here(capsys):
     def run(*arguments):
         with pytest.raises(SystemExit) as end:
             app(args=[str(word) for word in arguments], prog_name="lifcal")
-        return subprocess.CompletedProcess(arguments, end.value.code, *capsys.readouterr())
+        said, errors = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, end.value.code, said, drop_progress(errors))
 
     return run

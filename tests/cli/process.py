@@ -1,5 +1,6 @@
 """The command line in a process of its own."""
 
+import re
 import resource
 import signal
 import subprocess
@@ -10,7 +11,8 @@ HEAVY = ("cv2", "evo", "numba", "numpy", "pycolmap", "scipy")
 
 
 def lifcal(*arguments, **options):
-    return subprocess.run(
+    """Run a command; return what it said, without the lines that tell how far it is."""
+    done = subprocess.run(
         [sys.executable, "-m", "lifcal", *map(str, arguments)],
         capture_output=True,
         text=True,
@@ -18,6 +20,14 @@ def lifcal(*arguments, **options):
         check=False,
         **options,
     )
+    done.stderr = drop_progress(done.stderr)
+    return done
+
+
+def drop_progress(text):
+    """Return the lines that do not begin with the seconds since the command began."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not re.match(r"\[ *\d+ s\] ", line))
 
 
 def assert_one_line_error(done, *words):

@@ -76,6 +76,24 @@ def test_tum_is_in_metres(tmp_path):
     assert [float(word) for word in line.split()] == [0, 1, -0.5, 0.25, 0, 0, 0, 1]
 
 
+def test_tum_labels_are_comments(tmp_path, rng):
+    """One line before each pose, in ASCII, which our reader and evo's skip."""
+    from evo.tools import file_interface
+
+    poses = tuple(make_transform(rng) for _ in range(3))
+    path = tmp_path / "poses.txt"
+    write_tum(path, Trajectory.from_poses(poses), ["a.png", "b\n2.png", "gr\u00fcn.png"])
+    lines = path.read_text(encoding="ascii").splitlines()
+    assert lines[1::2] == ["# a.png", "# b 2.png", r"# gr\xfcn.png"]
+    assert len(read_tum(path).world_from_cam) == 3
+    found = file_interface.read_tum_trajectory_file(str(path))
+    expected = [pose.translation_mm / 1000.0 for pose in poses]
+    np.testing.assert_allclose(found.positions_xyz, expected, atol=1e-9)
+    assert np.loadtxt(path).shape == (3, 8)
+    with pytest.raises(InputError, match="1 labels for 3 poses"):
+        write_tum(path, Trajectory.from_poses(poses), ["a.png"])
+
+
 def test_tum_errors_name_the_line(tmp_path):
     path = tmp_path / "poses.txt"
     path.write_text("# fine\n0 0 0 0 0 0 0 1\n1 2 3\n")

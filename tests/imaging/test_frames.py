@@ -8,6 +8,7 @@ import pytest
 
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.grid.plenoptic import check_plenoptic
+from lifcal.imaging.files import decode_image, read_image, write_float_tiff
 from lifcal.imaging.frames import ArrayFrames, looks_like_mosaic, make_frame, open_frames
 from lifcal.imaging.image_headers import read_header
 from lifcal.simulate import Imperfections, Simulation, SimulationOptions, build_camera
@@ -378,3 +379,15 @@ def test_arrays_are_frames(gray):
         ArrayFrames([])
     with pytest.raises(InputError, match="1 different names for 2 frames"):
         ArrayFrames([gray, gray], ["a", "a"])
+
+
+def test_maps_are_compressed_without_loss(rng, tmp_path):
+    smooth = np.linspace(2.0, 5.0, 200 * 300, dtype=np.float32).reshape(200, 300)
+    noisy = smooth + rng.normal(0.0, 0.01, smooth.shape).astype(np.float32)
+    noisy[:20] = np.nan
+    write_float_tiff(tmp_path / "map.tiff", noisy)
+    np.testing.assert_array_equal(read_image(tmp_path / "map.tiff"), noisy)
+    content = (tmp_path / "map.tiff").read_bytes()
+    assert len(content) < 0.8 * noisy.nbytes
+    with pytest.raises(DataError, match="cut off"):
+        decode_image(tmp_path / "map.tiff", content[: len(content) // 2])

@@ -127,6 +127,8 @@ def test_all_files_are_there(recording, found):
         json.dumps(found.summary)
     )
     assert len(read_tum(found.folder / "poses.txt").timestamps) == FRAMES
+    lines = (found.folder / "poses.txt").read_text().splitlines()
+    assert lines[1::2] == [f"# {index:04d}.png" for index in range(FRAMES)]
     observations = read_observations(found.folder / "observations.csv")
     assert len(observations) == found.summary["n_observations"]
     assert found.verdict in (found.folder / "report.html").read_text()

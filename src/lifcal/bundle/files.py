@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,14 @@ def write_adjustment(
     adjustment: Adjustment,
     times: FloatArray | None = None,
     *,
+    labels: Sequence[str] = (),
     summary: bool = True,
 ) -> dict[str, Path]:
     """Write the four files, each whole or not at all; return where they are.
 
     Poses (camera to world; the timestamps are `times` of the views, or their ids) and points are in
-    metres, or without a scale in thousandths of its arbitrary unit. summary.json only if wanted.
+    metres, or without a scale in thousandths of its arbitrary unit. The `labels` of the views, the
+    files of their raws for example, are comments in poses.txt. summary.json only if wanted.
     """
     folder = Path(folder)
     paths = {name: folder / name for name in FILES if summary or name != "summary.json"}
@@ -50,7 +53,7 @@ def write_adjustment(
     poses = tuple(pose.inverse() for pose in adjustment.cam_from_world)
     if times is None:
         times = observations.view_ids.astype(np.float64)
-    write_tum(paths["poses.txt"], Trajectory(times, poses))
+    write_tum(paths["poses.txt"], Trajectory(times, poses), labels)
     write_points(paths["points.ply"], adjustment.state.points_world_mm, observations.point_ids)
     if summary:
         write_json(paths["summary.json"], summary_to_dict(adjustment))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,12 +31,22 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
 _traces = False
+_quiet = False
+_PROGRESS_S = 10.0
+"""Time between two lines that tell how far a stage is, where there is no terminal."""
+_began = time.monotonic()
 
 
 def show_traces(value: bool) -> None:
     """Choose whether known errors show their trace too."""
     global _traces
     _traces = value
+
+
+def be_quiet(value: bool) -> None:
+    """Choose whether progress and notes are left out."""
+    global _quiet
+    _quiet = value
 
 
 @functools.cache
@@ -54,8 +65,8 @@ def messages() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def make_progress() -> Progress:
-    """Return a progress bar with count, elapsed and remaining time; silent in a pipe or a log."""
+def _make_bar() -> Progress:
+    """Return a progress bar with count, elapsed and remaining time."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -73,8 +84,12 @@ def make_progress() -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
         console=messages(),
-        disable=not messages().is_terminal,
     )
+
+
+def say_progress(text: str) -> None:
+    """Print one line to standard error, with the seconds since the command began."""
+    print(f"[{time.monotonic() - _began:4.0f} s] {text}", file=sys.stderr, flush=True)
 
 
 def say_error(message: str) -> None:
@@ -83,8 +98,9 @@ def say_error(message: str) -> None:
 
 
 def say_note(message: str) -> None:
-    """Print one line to standard error that is not an error."""
-    print(f"lifcal: note: {' '.join(message.split())}", file=sys.stderr)
+    """Print one line to standard error that is not an error, unless --quiet is given."""
+    if not _quiet:
+        print(f"lifcal: note: {' '.join(message.split())}", file=sys.stderr)
 
 
 class _NoteHandler(logging.Handler):
@@ -102,34 +118,69 @@ def show_notes_of_cache() -> None:
 
 
 class RichListener(Listener):
-    """Shows a run on standard error: bars and status in a terminal, notes and problems always."""
+    """Shows a run on standard error.
+
+    In a terminal, progress is a spinner or a bar. In a pipe or a log, each stage is a line when it
+    begins, and another one every ten seconds. With --quiet, there are errors only.
+    """
 
     def __init__(self) -> None:
         self.told: set[str] = set()
         """Texts of the findings that were printed."""
+        self._last = ""
 
     @contextmanager
     def status(self, text: str) -> Iterator[None]:
-        """Show a spinner."""
-        with messages().status(text):
+        """Show a spinner, or a line."""
+        if _quiet:
+            yield
+        elif messages().is_terminal:
+            with messages().status(text):
+                yield
+        else:
+            if text != self._last:
+                say_progress(text)
+            self._last = text
             yield
 
     @contextmanager
     def steps(self, text: str, total: int) -> Iterator[Callable[[str], None]]:
-        """Show a bar."""
-        with make_progress() as progress:
-            task = progress.add_task(text, total=total)
+        """Show a bar, or lines."""
+        if _quiet:
+            yield lambda _: None
+        elif messages().is_terminal:
+            with _make_bar() as progress:
+                task = progress.add_task(text, total=total)
 
-            def step(new_text: str) -> None:
-                progress.update(task, advance=1, description=new_text or text)
+                def step(new_text: str) -> None:
+                    progress.update(task, advance=1, description=new_text or text)
 
-            yield step
+                yield step
+        else:
+            yield _PlainSteps(text, total)
 
     def finding(self, finding: Finding) -> None:
         """Print it: what could not be used as an error, all else as a note."""
         say = say_error if finding.code == "frame-unusable" else say_note
         say(finding.text)
         self.told.add(finding.text)
+
+
+class _PlainSteps:
+    """Tells how far a stage is in lines that come when it begins and every ten seconds."""
+
+    def __init__(self, text: str, total: int) -> None:
+        self._text, self._total, self._done = text, total, 0
+        self._told = time.monotonic()
+        say_progress(f"{text} (0 of {total})")
+
+    def __call__(self, new_text: str) -> None:
+        """Count a step."""
+        self._done += 1
+        self._text = new_text or self._text
+        if time.monotonic() - self._told >= _PROGRESS_S:
+            self._told = time.monotonic()
+            say_progress(f"{self._text} ({self._done} of {self._total})")
 
 
 def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -174,6 +225,11 @@ def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
         return run
 
     return decorate
+
+
+def show_examples(*commands: str) -> str:
+    """Return the text that a command's help ends with."""
+    return "\n\n".join([f"Example{'s' if len(commands) > 1 else ''}:", *commands])
 
 
 def parse_image_size(text: str) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from lifcal.cli._console import messages, output, parse_image_size, say_note, verb
+from lifcal.cli._console import RichListener, output, parse_image_size, say_note, verb
 from lifcal.errors import ConfigError, DataError, InputError
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def adjust(
     size = parse_image_size(image_size)
     if out.is_file():
         raise DataError(f"{out}: is a file, needs a folder")
+    listener = RichListener()
     measured = read_observations(observations)
     known = None if distances is None else read_distances(distances)
     try:
@@ -101,11 +102,11 @@ def adjust(
         )
         pixel_mm = pixel_size_um / 1000.0
         middle = ((size[0] - 1) / 2.0, (size[1] - 1) / 2.0)
-        with messages().status("joining the views (the first time takes half a minute longer)"):
+        with listener.status("joining the views (the first time takes half a minute longer)"):
             start = start_from_observations(measured, focal_length_mm / pixel_mm, middle)
-        with messages().status("adjusting"):
+        with listener.status("adjusting"):
             found = adjust(measured, start, pixel_mm, lenses, options, distances=known)
-        with messages().status("cross-validating: solving halves of the recording"):
+        with listener.status("cross-validating: solving halves of the recording"):
             found = cross_validate(found, options)
     except InputError as error:
         raise DataError(f"{observations}: {error}") from None

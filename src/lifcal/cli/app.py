@@ -11,9 +11,11 @@ import typer
 
 from lifcal import __version__
 from lifcal.cli import _console
+from lifcal.cli._console import show_examples
 from lifcal.cli.adjust import adjust
 from lifcal.cli.calibrate import calibrate
 from lifcal.cli.camera import camera_app
+from lifcal.cli.clean import clean
 from lifcal.cli.demo import demo
 from lifcal.cli.depth import depth
 from lifcal.cli.evaluate import evaluate
@@ -44,6 +46,10 @@ def options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the whole trace of an error.")
     ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="Show results and errors only: no progress, no notes."),
+    ] = False,
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version),
@@ -52,19 +58,48 @@ def options(
     """Calibration, depth and simulation for micro-lens-array light field cameras."""
     del version
     _console.show_traces(debug)
+    _console.be_quiet(quiet)
     _console.show_notes_of_cache()
 
 
-app.command("demo")(demo)
-app.command("simulate")(simulate)
-app.command("grid")(grid)
-app.command("focus")(focus)
-app.command("calibrate")(calibrate)
-app.command("depth")(depth)
-app.command("view")(view)
-app.command("adjust")(adjust)
-app.command("evaluate")(evaluate)
-app.command("export")(export)
+app.command("demo", epilog=show_examples("lifcal demo"))(demo)
+app.command("simulate", epilog=show_examples("lifcal simulate --camera mini --frames 16 -o desk"))(
+    simulate
+)
+app.command(
+    "grid",
+    epilog=show_examples("lifcal grid white.png -o grid.json", "lifcal grid desk/raw -o grid.json"),
+)(grid)
+app.command(
+    "focus",
+    epilog=show_examples("lifcal focus desk/raw --white desk/white.png --every 5 -o focused"),
+)(focus)
+app.command(
+    "calibrate",
+    epilog=show_examples(
+        "lifcal calibrate desk/raw --white desk/white.png --pixel-size-um 5.5 --marker-size-mm 40 "
+        "-o camera",
+        "lifcal calibrate new/raw --pixel-size-um 5.5 --known camera/camera.json -o refocused",
+    ),
+)(calibrate)
+app.command(
+    "depth",
+    epilog=show_examples(
+        "lifcal depth desk/raw --camera camera/camera.json --white desk/white.png -o rgbd",
+        "lifcal depth desk/raw --camera camera/camera.json --poses camera/poses.txt -o rgbd",
+    ),
+)(depth)
+app.command("view", epilog=show_examples("lifcal view rgbd"))(view)
+app.command(
+    "adjust",
+    epilog=show_examples(
+        "lifcal adjust corners.csv --image-size 2048x2048 --pixel-size-um 5.5 "
+        "--focal-length-mm 16 -o camera"
+    ),
+)(adjust)
+app.command("evaluate", epilog=show_examples("lifcal evaluate camera --truth desk"))(evaluate)
+app.command("export", epilog=show_examples("lifcal export camera --to colmap -o model"))(export)
+app.command("clean", epilog=show_examples("lifcal clean camera --dry-run"))(clean)
 app.add_typer(camera_app, name="camera")
 
 
@@ -79,6 +114,7 @@ def run() -> None:
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
         signal.signal(signal.SIGHUP, _interrupt)
     arguments = sys.argv[1:]
-    if "--debug" in arguments:  # wherever it stands
-        arguments = ["--debug", *(word for word in arguments if word != "--debug")]
+    for common in ("--debug", "--quiet", "-q"):
+        if common in arguments:  # wherever it stands
+            arguments = [common, *(word for word in arguments if word != common)]
     app(args=arguments, prog_name="lifcal")

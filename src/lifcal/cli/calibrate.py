@@ -12,6 +12,7 @@ from lifcal.cli._choice import Ends, EveryOfVideo, Exclude
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, say_note, verb
 from lifcal.cli._executor import Jobs, Scheduler
 from lifcal.errors import InputError
+from lifcal.sources import check_files, list_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -141,6 +142,9 @@ def calibrate(
     Writes camera.json, poses.txt, points.ply, cameras.ply, observations.csv, focused images,
     summary.json and report.html. Run the same command again to continue an interrupted one.
     """
+    # Before anything heavy is imported, so that a slip of the hand is told at once.
+    list_files(raws)
+    check_files(white, grid, xml, marker_distances, distances, trajectory, timestamps)
     from lifcal.pipeline import calibrate
     from lifcal.pipeline.executors import open_executor
 

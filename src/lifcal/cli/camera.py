@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lifcal.cli._console import output, parse_image_size, say_note, verb
+from lifcal.cli._console import output, parse_image_size, say_note, show_examples, verb
 from lifcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _FILE = (
 )
 
 
-@camera_app.command()
+@camera_app.command(epilog=show_examples("lifcal camera show camera/camera.json"))
 @verb()
 def show(
     file: Annotated[Path, typer.Argument(help=_FILE)],
@@ -69,7 +69,9 @@ def show(
         say_note(note)
 
 
-@camera_app.command()
+@camera_app.command(
+    epilog=show_examples("lifcal camera convert camera/camera.json CameraModel.xml")
+)
 @verb()
 def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help=_FILE)],
@@ -88,6 +90,7 @@ def convert(
         Path | None,
         typer.Option(help="File with the micro-lens grid, where IN has none or another is wanted."),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Convert a camera or grid file."""
     from dataclasses import replace
@@ -144,6 +147,9 @@ def convert(
                 say_note(note)
     for note in found.notes:
         say_note(note)
+    if as_json:
+        print(json.dumps({"written": str(target), "kind": found.kind, "source": str(source)}))
+        return
     output().print(f"{target}: written from {found.kind} {source}", soft_wrap=True)
 
 

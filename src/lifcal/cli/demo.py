@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,7 @@ def demo(
         "lifcal-demo"
     ),
     frames: Annotated[int, typer.Option(help="How many.")] = 16,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Simulate a small camera moving over a desk, calibrate it, and compare with the truth."""
     from lifcal.evaluate import evaluate_calibration
@@ -48,6 +50,11 @@ def demo(
         marker_size_mm=_MARKER_MM,
         listener=RichListener(),
     )
-    print_evaluation(evaluate_calibration(result, recording))
+    compared = evaluate_calibration(result, recording)
+    if as_json:
+        content = {**compared.as_dict(), "verdict": found.summary["verdict"], "folder": str(out)}
+        print(json.dumps(content, indent=2, allow_nan=False))
+        return
+    print_evaluation(compared)
     output().print(found.verdict, soft_wrap=True)
     output().print(f"Look at {result / 'report.html'} and {out / 'overview.png'}.", soft_wrap=True)

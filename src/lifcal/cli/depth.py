@@ -11,6 +11,7 @@ import typer
 from lifcal.cli._choice import Ends, Every, Exclude
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, verb
 from lifcal.cli._executor import Jobs, Scheduler
+from lifcal.sources import check_files, list_files
 
 if TYPE_CHECKING:
     from lifcal.pipeline.rgbd import RgbdRun
@@ -118,6 +119,9 @@ def depth(
     intrinsics.json for Open3D. Frames that cannot be used are named, the others are done. Run the
     same command again to continue an interrupted one.
     """
+    # Before anything heavy is imported, so that a slip of the hand is told at once.
+    list_files(raws)
+    check_files(camera, white, timestamps, poses)
     from lifcal.geometry import read_timestamps
     from lifcal.imaging.frames import open_frames
     from lifcal.metric import MetricOptions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lifcal.cli._console import messages, output, say_note, verb
+from lifcal.cli._console import RichListener, output, say_note, verb
 
 if TYPE_CHECKING:
     from lifcal.evaluate import Evaluation
@@ -28,7 +28,7 @@ def evaluate(
     """
     from lifcal.evaluate import evaluate_calibration
 
-    with messages().status("comparing"):
+    with RichListener().status("comparing"):
         found = evaluate_calibration(folder, truth)
     if as_json:
         print(json.dumps(found.as_dict(), indent=2, allow_nan=False))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, verb
+from lifcal.sources import check_files, list_files
 
 if TYPE_CHECKING:
     from lifcal.grid.fit import GridFit
@@ -36,6 +37,9 @@ def grid(
 
     Writes grid.json, and a picture of the fit beside it.
     """
+    # Before anything heavy is imported, so that a slip of the hand is told at once.
+    list_files(images)
+    check_files(xml)
     from lifcal.pipeline import find_grid
     from lifcal.pipeline.grids import name_picture
 

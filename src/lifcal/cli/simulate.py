@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lifcal.cli._console import make_progress, messages, output, verb
+from lifcal.cli._console import RichListener, output, verb
 
 if TYPE_CHECKING:
     from lifcal.simulate import SimulatedFrame, Simulation, SimulationOptions
@@ -121,6 +122,7 @@ def simulate(
             help="none, jpeg (JPEG files), or video (PNG files of frames coded as in a video)."
         ),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Simulate a recording: raw frames and a white image through real optics, with the truth.
 
@@ -179,6 +181,19 @@ def simulate(
         imperfections=imperfections,
     )
     simulation, _ = run_simulation(options, out)
+    if as_json:
+        content = {
+            "folder": str(out),
+            "raws": str(out / "raw"),
+            "white": str(out / "white.png"),
+            "truth": str(out / "truth"),
+            "frames": frames,
+            "pixel_size_um": 1000.0 * simulation.optics.camera.pixel_size_mm,
+            "path_mm": simulation.trajectory.length_mm(),
+            "scene_scale": simulation.scene_scale,
+        }
+        print(json.dumps(content, indent=2))
+        return
     if scene_scale is None and simulation.scene_scale != 1.0:
         output().print(
             f"The scene is scaled by {simulation.scene_scale:g} to fit the camera's working range."
@@ -198,18 +213,18 @@ def run_simulation(
     from lifcal.simulate.sequence import check_folder
 
     check_folder(folder, options)
-    with messages().status("building the scene") as status:
+    listener = RichListener()
+    with listener.status("building the scene"):
         simulation = Simulation(options)
-        status.update("compiling the ray tracer (up to a minute, the first time only)")
+    with listener.status("compiling the ray tracer (up to a minute, the first time only)"):
         simulation.warm_up()
     first: SimulatedFrame | None = None
-    with make_progress() as progress:
-        task = progress.add_task("rendering", total=options.frames)
+    with listener.steps("rendering", options.frames) as step:
 
-        def advance(index: int, frame: SimulatedFrame | None) -> None:
+        def advance(_index: int, frame: SimulatedFrame | None) -> None:
             nonlocal first
             first = first or frame
-            progress.update(task, completed=index + 1)
+            step("")
 
         write_sequence(folder, simulation, on_frame=advance)
     return simulation, first

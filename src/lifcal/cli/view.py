@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lifcal.cli._console import make_progress, output, verb
+from lifcal.cli._console import RichListener, output, verb
 
 
 @verb()
@@ -22,6 +23,7 @@ def view(
     opens: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in the browser.")
     ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and open nothing.")] = False,
 ) -> None:
     """Look at image, depth map and cloud side by side: writes OUT/view.html.
 
@@ -29,7 +31,7 @@ def view(
     """
     page = folder / "report.html"
     if not (folder / "intrinsics.json").is_file() and page.is_file():
-        _show(page, opens)
+        _show(page, opens, as_json)
         return
     from lifcal.arrays import spread_choice
     from lifcal.export.rgbd_folder import open_rgbd
@@ -38,18 +40,20 @@ def view(
     recording = open_rgbd(folder)
     chosen = spread_choice(len(recording), frames)
     views = []
-    with make_progress() as progress:
-        task = progress.add_task("reading frames", total=len(chosen))
+    with RichListener().steps("reading frames", len(chosen)) as step:
         for index in chosen:
             image, depth = recording.read_image(index), recording.read_depth(index)
             views.append(DepthView(recording.names[index], image, depth))
-            progress.advance(task)
+            step("")
     page = folder / "view.html"
     write_depth_page(page, views, recording.intrinsics, f"{folder.resolve().name}: depth")
-    _show(page, opens)
+    _show(page, opens, as_json)
 
 
-def _show(page: Path, opens: bool) -> None:
+def _show(page: Path, opens: bool, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"page": str(page)}))
+        return
     output().print(f"Look at {page}", soft_wrap=True, highlight=False)
     if opens:
         webbrowser.open(page.resolve().as_uri())

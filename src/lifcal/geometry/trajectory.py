@@ -58,10 +58,27 @@ class Trajectory:
         return float(np.linalg.norm(steps, axis=1).sum())
 
 
-def write_tum(path: str | Path, trajectory: Trajectory) -> None:
-    """Write one line `t tx ty tz qx qy qz qw` for each pose: camera to world, in metres."""
+def write_tum(path: str | Path, trajectory: Trajectory, labels: Sequence[str] = ()) -> None:
+    """Write one line `t tx ty tz qx qy qz qw` for each pose: camera to world, in metres.
+
+    Parameters
+    ----------
+    path : str or Path
+    trajectory : Trajectory
+    labels : sequence of str
+        One for each pose, or none: the file of its raw, for example. Each is a line of its own
+        before that of the pose and begins with `#`, so that readers of TUM files skip it.
+    """
+    if labels and len(labels) != len(trajectory.world_from_cam):
+        raise InputError(f"{len(labels)} labels for {len(trajectory.world_from_cam)} poses")
     lines = ["# timestamp tx ty tz qx qy qz qw (camera to world, metres)"]
-    for timestamp, pose in zip(trajectory.timestamps, trajectory.world_from_cam, strict=True):
+    for index, (timestamp, pose) in enumerate(
+        zip(trajectory.timestamps, trajectory.world_from_cam, strict=True)
+    ):
+        if labels:
+            # Some readers open the file in an encoding of their own.
+            label = labels[index].encode("ascii", "backslashreplace").decode()
+            lines.append(f"# {' '.join(label.split())}")
         numbers = [*(pose.translation_mm / 1000.0), *pose.quaternion_xyzw()]
         lines.append(f"{timestamp:.6f} " + " ".join(f"{number:.12f}" for number in numbers))
     write_text(Path(path), "\n".join(lines) + "\n")

@@ -9,8 +9,6 @@ weighted to luminance.
 from __future__ import annotations
 
 import filecmp
-import glob
-import re
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -29,9 +27,8 @@ from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import read_bytes
 from lifcal.imaging.files import decode_image
 from lifcal.imaging.image_headers import ImageHeader, read_header
+from lifcal.sources import VIDEO_SUFFIXES, list_files
 
-IMAGE_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".jpg", ".jpeg")
-VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".wmv", ".webm")
 BAYER = {
     "rggb": cv2.COLOR_BayerBG2RGB,  # OpenCV names the pattern from its second pixel on
     "grbg": cv2.COLOR_BayerGB2RGB,
@@ -308,33 +305,7 @@ def open_frames(
         If something does not exist, or there is no image in a folder.
     """
     _check_bayer(bayer)
-    given = [sources] if isinstance(sources, str | Path) else list(sources)
-    if not given:
-        raise InputError("no frames were given: needs a folder, files or a video")
-    files: list[Path] = []
-    for item in given:
-        path = Path(item)
-        if path.is_dir():
-            inside = [
-                file
-                for file in path.iterdir()
-                if file.suffix.lower() in (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
-                and not file.name.startswith(".")
-                and file.is_file()
-            ]
-            if not inside:
-                raise DataError(f"{path}: no images in this folder ({', '.join(IMAGE_SUFFIXES)})")
-            files += sorted(inside, key=natural_key)
-        elif path.exists():
-            files.append(path)
-        elif glob.has_magic(str(item)):
-            found = [Path(name) for name in glob.glob(str(item), recursive=True)]  # noqa: PTH207
-            found = [file for file in found if file.is_file()]
-            if not found:
-                raise DataError(f"{item}: no file matches")
-            files += sorted(found, key=natural_key)
-        else:
-            raise DataError(f"{path}: no such file or folder")
+    files = list_files(sources)
     if white is not None and len(files) > 1 and Path(white).is_file():
         raws = [file for file in files if not _is_same(file, Path(white))]
         files = raws or files
@@ -347,12 +318,6 @@ def _is_same(file: Path, white: Path) -> bool:
         return filecmp.cmp(file, white, shallow=False)
     except OSError:  # reading it as a frame will say why
         return False
-
-
-def natural_key(path: Path) -> list[tuple[int, int, str]]:
-    """Return a sort key by which 2 comes before 10."""
-    parts = re.split(r"(\d+)", str(path))
-    return [(1, int(part), "") if part.isdecimal() else (0, 0, part.lower()) for part in parts]
 
 
 def find_full_scale(brightest: int, bits: int) -> int:

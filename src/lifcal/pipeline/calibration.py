@@ -302,7 +302,8 @@ def _write_all(
     # The summary says that all is there: the old one goes first, the new one comes after the rest.
     for name in FILES[FILES.index("summary.json") :]:
         (folder / name).unlink(missing_ok=True)
-    write_adjustment(folder, adjustment, times[views], summary=False)
+    files = [Path(run.usable.frames.source(index)).name for index in views.tolist()]
+    write_adjustment(folder, adjustment, times[views], labels=files, summary=False)
     write_text(folder / "cameras.ply", _cameras_ply(adjustment))
     write_observations(folder / "observations.csv", adjustment.problem.observations)
     clock.lap("files")
