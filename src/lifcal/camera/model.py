@@ -14,6 +14,8 @@ from lifcal.camera import _kernels
 from lifcal.camera.depth_bias import DepthBias
 from lifcal.camera.distortion import Distortion, NoDistortion
 from lifcal.camera.grid import LensIndex, MicroLensGrid
+from lifcal.camera.opencv import make_opencv_camera
+from lifcal.camera.pinhole import PinholeIntrinsics
 from lifcal.camera.pinhole_array import (
     ARRAY_PARAMETERS,
     PHYSICAL_PARAMETERS,
@@ -416,6 +418,52 @@ class PlenopticCamera:
 
         found = DepthEngine.like(self, raw, bayer).run(raw)
         return found.depth_mm, found.sigma_mm, found.image
+
+    # The focused images as images of an ordinary camera
+
+    def pinhole(self, scale: float = 0.5) -> PinholeIntrinsics:
+        """Return the pinhole camera of totally focused images without distortion.
+
+        Parameters
+        ----------
+        scale : float
+            Size of the images relative to the raw.
+        """
+        if not (math.isfinite(scale) and scale > 0.0):
+            raise InputError(f"scale is {scale}, needs a positive number")
+        width, height = self.image_size
+        cx, cy = ((self.principal_point_px + 0.5) * scale - 0.5).tolist()
+        focal = self.array.focal_px * scale
+        return PinholeIntrinsics(
+            max(round(width * scale), 1), max(round(height * scale), 1), focal, focal, cx, cy
+        )
+
+    def opencv(self, scale: float = 0.5) -> tuple[FloatArray, FloatArray]:
+        """Return K and the distortion coefficients of totally focused images for OpenCV.
+
+        They are those of the images that `lifcal focus` and `lifcal calibrate` write, which have
+        the distortion of the raw. Images of `lifcal depth` and `DepthEngine` have the same K and no
+        distortion. Pixel centers are integers, as OpenCV has them.
+
+        Parameters
+        ----------
+        scale : float
+            Size of the images relative to the raw.
+
+        Returns
+        -------
+        matrix : (3, 3) float64
+            K.
+        distortion : (5,) or (8,) float64
+            k1, k2, p1, p2, k3, and k4, k5, k6 where these are needed.
+
+        Raises
+        ------
+        EstimationError
+            If OpenCV's coefficients cannot follow the distortion to 0.1 px.
+        """
+        found = make_opencv_camera(self, scale)
+        return found.matrix, found.distortion
 
     # Virtual image and depth
 

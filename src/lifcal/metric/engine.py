@@ -138,12 +138,7 @@ class DepthEngine:
             rectifier=Rectification.from_camera(camera, space),
             workspace=space,
         )
-        width, height = camera.image_size
-        cx, cy = ((camera.principal_point_px + 0.5) * scale - 0.5).tolist()
-        focal = camera.array.focal_px * scale
-        self.intrinsics = PinholeIntrinsics(
-            max(round(width * scale), 1), max(round(height * scale), 1), focal, focal, cx, cy
-        )
+        self.intrinsics = camera.pinhole(scale)
 
     @classmethod
     def like(
