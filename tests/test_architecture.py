@@ -17,6 +17,7 @@ ROOMS = [
     "threads",
     "diagnostics",
     "ply",
+    "plots",
     "listener",
     "geometry",
     "camera",
@@ -48,6 +49,8 @@ DOORS = {
     "pycolmap": {"sfm"},
     "open3d": {"metric"},
     "distributed": {"pipeline"},
+    "matplotlib": {"plots"},
+    "IPython": {"listener"},
     "numba": {
         "bundle",
         "camera",

@@ -28,7 +28,10 @@ def test_notebook_runs(tmp_path, monkeypatch):
     assert "F is known to" in printed
     error = float(printed.split("median error of depth: ")[1].split(" %")[0])
     assert 0.0 < error < 3.0  # 0.1 px allow 1 % at the middle of the desk; too good is wrong too
-    assert sum("image/png" in out.get("data", {}) for out in outputs) == 3
+    assert sum("image/png" in out.get("data", {}) for out in outputs) == 5
+    html = "".join(out.get("data", {}).get("text/html", "") for out in outputs)
+    assert "depth and focused images" in html or "<progress" in html  # a stage showed its progress
+    assert "<td>f_L</td>" in html
 
 
 def test_notebook_is_stored_without_outputs():

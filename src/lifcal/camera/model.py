@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -167,6 +168,11 @@ class PlenopticCamera:
             f"px, {width} x {height} px of {self.pixel_size_mm * 1000:.4g} um, "
             f"{len(self.grid)} lenses, distortion {self.distortion.name})"
         )
+
+    def _repr_html_(self) -> str:
+        from lifcal.camera.html import format_camera_html
+
+        return format_camera_html(self)
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -392,7 +398,7 @@ class PlenopticCamera:
     # Depth of a raw image
 
     def depth(
-        self, raw: npt.NDArray[np.generic], *, bayer: str | None = None
+        self, raw: npt.NDArray[np.generic] | str | Path, *, bayer: str | None = None
     ) -> tuple[Float32Array, Float32Array, Float32Array]:
         """Return metric depth, its standard deviation and the focused image of a raw image.
 
@@ -403,7 +409,8 @@ class PlenopticCamera:
 
         Parameters
         ----------
-        raw : (height, width) or (height, width, 3) uint8 or uint16
+        raw : (height, width) or (height, width, 3) uint8 or uint16, str or Path
+            Pixels, or an image file.
         bayer : str or None
             'rggb', 'grbg', 'gbrg' or 'bggr' for a color mosaic.
 

@@ -269,7 +269,7 @@ def make_rgbd(
     folder : Path
         Made if missing. May hold an unfinished run with the same settings, nothing of another one.
     camera_path : Path
-        camera.json.
+        camera.json, or the folder of a calibration, which holds one.
     white_path : Path or None
     metric : MetricOptions
     options : RgbdOptions
@@ -289,6 +289,8 @@ def make_rgbd(
     """
     from lifcal.grid.check import check_grid
 
+    if camera_path.is_dir():
+        camera_path = camera_path / "camera.json"
     times = _list_times(frames, options)
     poses = None if options.poses is None else _read_poses(options, frames, listener)
     with hold_folder(folder):
