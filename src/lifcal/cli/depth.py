@@ -27,7 +27,9 @@ def depth(
         list[str],
         typer.Argument(metavar="RAWS...", help="Raws: files, folders, globs, videos."),
     ],
-    camera: Annotated[Path, typer.Option(help="camera.json, or the folder that lifcal calibrate wrote.")],
+    camera: Annotated[
+        Path, typer.Option(help="camera.json, or the folder that lifcal calibrate wrote.")
+    ],
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     white: Annotated[
         Path | None,
