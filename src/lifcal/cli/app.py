@@ -20,6 +20,7 @@ from lifcal.cli.evaluate import evaluate
 from lifcal.cli.export import export
 from lifcal.cli.focus import focus
 from lifcal.cli.grid import grid
+from lifcal.cli.markers import markers
 from lifcal.cli.simulate import simulate
 from lifcal.cli.view import view
 
@@ -56,6 +57,7 @@ def options(
 
 app.command("demo")(demo)
 app.command("simulate")(simulate)
+app.command("markers")(markers)
 app.command("grid")(grid)
 app.command("focus")(focus)
 app.command("calibrate")(calibrate)
