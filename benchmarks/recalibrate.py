@@ -16,6 +16,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -51,7 +52,8 @@ def run() -> list[Figure]:
 
 def run_one(seed: int, data: Path) -> list[float]:
     """Calibrate a camera, focus its lens anew, recalibrate; return the errors in sigmas."""
-    CAMERAS[_REFOCUSED] = refocus(CAMERAS[_CAMERA])
+    cameras = cast("dict[str, CameraDesign]", CAMERAS)  # a camera that only this benchmark has
+    cameras[_REFOCUSED] = refocus(CAMERAS[_CAMERA])
     first = Case(_CAMERA, "desk", seed, "markers")
     recording, out = data / first.recording, data / f"{first.name}-calibration"
     simulation = _record(first, recording)

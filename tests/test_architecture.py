@@ -19,6 +19,7 @@ ROOMS = [
     "threads",
     "diagnostics",
     "ply",
+    "plots",
     "listener",
     "geometry",
     "camera",
@@ -50,6 +51,8 @@ DOORS = {
     "pycolmap": {"sfm"},
     "open3d": {"metric"},
     "distributed": {"pipeline"},
+    "matplotlib": {"plots"},
+    "IPython": {"listener"},
     "numba": {
         "bundle",
         "camera",

@@ -3,7 +3,7 @@
 import pytest
 
 from lifcal.errors import DataError
-from lifcal.files import hold_folder, write_bytes
+from lifcal.files import hold_folder, make_file_names, write_bytes
 from lifcal.pipeline.focusing import FOCUS
 from lifcal.pipeline.store import FolderStore
 
@@ -52,3 +52,9 @@ def test_nothing_is_removed_from_the_folders_of_others(tmp_path):
     with pytest.raises(DataError, match="is not empty"):
         FolderStore.open(FOCUS, tmp_path, {}, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == [PART, "thesis.tex"]
+
+
+def test_names_for_lists_have_no_spaces():
+    assert make_file_names(["a b", "c", "d\te"]) == ["a_b", "c", "d_e"]
+    with pytest.raises(DataError, match="a_b"):
+        make_file_names(["a b", "a_b"])

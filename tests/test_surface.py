@@ -17,6 +17,7 @@ from lifcal.cli.grid import grid as grid_command
 from lifcal.diagnostics import Finding, Severity
 from lifcal.errors import DataError, InputError
 from lifcal.imaging import read_image
+from lifcal.imaging.frames import ArrayFrames
 from lifcal.listener import Listener
 
 ROOMS = sorted(path.parent.name for path in Path(lifcal.__file__).parent.glob("*/__init__.py"))
@@ -134,16 +135,41 @@ def test_a_calibration_takes_sources_of_scale(monkeypatch, tmp_path):
     assert other is own
 
 
-@pytest.mark.parametrize("raws", [[np.zeros((8, 8))], np.zeros((2, 8, 8)), object()])
-def test_arrays_in_place_of_paths_are_told_where_to_go(raws, tmp_path):
+@pytest.mark.parametrize(
+    ("raws", "count"),
+    [
+        (np.ones((8, 6), np.uint8), 1),
+        (np.ones((8, 6, 3), np.uint8), 1),
+        (np.ones((2, 8, 6), np.uint16), 2),
+        ([np.ones((8, 6, 3), np.uint8)] * 3, 3),
+        (ArrayFrames([np.ones((8, 6), np.uint8)] * 4), 4),
+    ],
+)
+def test_raws_may_be_arrays_or_frames(raws, count, monkeypatch, tmp_path):
+    seen = []
+    for name in ("calibration.calibrate_frames", "focusing.focus_frames"):
+        monkeypatch.setattr(f"lifcal.pipeline.{name}", lambda frames, *_: seen.append(frames))
+    lifcal.calibrate(raws, tmp_path, pixel_size_um=5.5)
+    lifcal.focus(raws, tmp_path)
+    for frames in seen:
+        assert len(frames) == count
+        assert frames.image_size == (6, 8)
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("raws", [object(), ["a.png", np.ones((8, 8), np.uint8)], [3]])
+def test_what_is_no_raw_is_refused(raws, tmp_path):
     for call in (
         lambda: lifcal.calibrate(raws, tmp_path, pixel_size_um=5.5),
         lambda: lifcal.focus(raws, tmp_path),
         lambda: lifcal.find_grid(raws),
     ):
-        with pytest.raises(InputError, match=r"raws are paths here.*own_order.py") as caught:
+        with pytest.raises(InputError, match=r"need paths .*, arrays, or what open_frames") as said:
             call()
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(said.value)
+    frames = ArrayFrames([np.ones((8, 6), np.uint8)])
+    with pytest.raises(InputError, match="frames were opened with None"):
+        lifcal.focus(frames, tmp_path, bayer="rggb")
 
 
 def test_paths_may_come_from_any_iterable(tmp_path):
@@ -157,6 +183,8 @@ def test_paths_may_be_text(tmp_path):
     trajectory = lifcal.Trajectory.from_poses([lifcal.RigidTransform.identity()])
     lifcal.write_tum(place, trajectory)
     assert len(lifcal.read_tum(place).timestamps) == 1
+    with pytest.raises(DataError, match=r"camera\.json: no such file"):
+        lifcal.read_camera(tmp_path)  # a folder stands for the camera.json in it
     for read in (lifcal.read_camera, lifcal.read_grid, lifcal.read_cloud, read_image):
         with pytest.raises(DataError, match="file"):
             read(place)

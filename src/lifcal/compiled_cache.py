@@ -104,7 +104,7 @@ def mend() -> None:
 
     def load(self: Any, key: Any) -> Any:
         try:
-            return original(self, key)
+            return original(self, key)  # type: ignore[no-untyped-call]
         except Exception as error:  # reading a damaged pickle raises nearly anything
             index = Path(self._index_path)
             for path in index.parent.glob(f"{index.stem}.*"):
@@ -117,4 +117,4 @@ def mend() -> None:
             return None
 
     load.removes_damaged = True  # type: ignore[attr-defined]
-    IndexDataCacheFile.load = load
+    IndexDataCacheFile.load = load  # type: ignore[method-assign]

@@ -6,8 +6,9 @@ import hashlib
 import json
 import math
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,15 @@ def digest_files(sources: Mapping[str, Path | None]) -> dict[str, str | None]:
         else hashlib.sha256(read_bytes(path, limit=1 << 30)).hexdigest()[:16]
         for key, path in sources.items()
     }
+
+
+def make_file_names(names: Sequence[str]) -> list[str]:
+    """Return names without spaces, which the lists of files could not hold."""
+    found = [re.sub(r"\s", "_", name) for name in names]
+    if len(set(found)) < len(found):
+        twice = next(name for name in found if found.count(name) > 1)
+        raise DataError(f"two frames would be called {twice}")
+    return found
 
 
 def make_plain(value: Any) -> Any:

@@ -34,7 +34,8 @@ def own_logging():
 
 
 def test_every_script_is_run():
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SAID)
+    """The node for ROS has its own tests: test_ros2_rgbd.py."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*SAID, "ros2_rgbd.py"}
 
 
 @pytest.mark.parametrize("name", sorted(SAID))

@@ -1,6 +1,7 @@
 """The example notebook runs from top to bottom, and is stored without outputs."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -25,10 +26,13 @@ def test_notebook_runs(tmp_path, monkeypatch):
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
     printed = "".join(out.text for out in outputs if out.output_type == "stream")
-    assert "F is known to" in printed
     error = float(printed.split("median error of depth: ")[1].split(" %")[0])
     assert 0.0 < error < 3.0  # 0.1 px allow 1 % at the middle of the desk; too good is wrong too
-    assert sum("image/png" in out.get("data", {}) for out in outputs) == 3
+    assert sum("image/png" in out.get("data", {}) for out in outputs) == 5
+    html = "".join(out.get("data", {}).get("text/html", "") for out in outputs)
+    assert re.search(r"fitting the grid[^:]*: [\d.]+ s", html)  # a stage that has shown itself
+    assert "F is known to" in html
+    assert "<td>f_L</td>" in html
 
 
 def test_notebook_is_stored_without_outputs():

@@ -8,7 +8,8 @@ from lifcal.bundle.files import write_points
 from lifcal.camera import BrownDistortion, PlenopticCamera, write_camera
 from lifcal.files import write_json
 from lifcal.geometry import RigidTransform, Trajectory, write_tum
-from lifcal.imaging.files import write_float_tiff
+from lifcal.imaging.files import write_float_tiff, write_png
+from lifcal.imaging.frames import to_stored
 from lifcal.reconstruction import Observations, write_observations
 from lifcal.simulate import build_camera
 
@@ -65,6 +66,27 @@ def write_out(folder, case, *, frames=None):
     listed.append({"name": "lost", "index": 99, "registered": False})
     ids = case.observations.point_ids.tolist()
     write_json(folder / "summary.json", {"frames": listed, "point_ids": ids})
+    return folder
+
+
+def wave(slopes, view):
+    """Return a color, (n, 3) from 0 to 1, that tells the direction of a ray and the view."""
+    period = 0.04
+    x, y = (0.5 + 0.4 * np.sin(2.0 * np.pi * slopes / period)).T
+    return np.column_stack([x, y, np.full(len(x), view / 10.0)])
+
+
+def write_focused(folder, case, *, bits=8):
+    """Write totally focused images that show `wave`, with the camera's distortion."""
+    camera = case.camera
+    width, height = (length // 2 for length in camera.image_size)
+    cols, rows = np.meshgrid(np.arange(width), np.arange(height))
+    recorded = (np.column_stack([cols.ravel(), rows.ravel()]) + 0.5) * 2.0 - 0.5
+    und = camera.distortion.undistort(recorded, camera.principal_point_px)
+    slopes = (und - camera.principal_point_px) / camera.array.focal_px
+    for view in range(len(case.poses)):
+        image = wave(slopes, view).reshape(height, width, 3).astype(np.float32)
+        write_png(folder / "focused" / f"{view:04d}.png", to_stored(image, bits))
     return folder
 
 

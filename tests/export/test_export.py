@@ -2,35 +2,15 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pycolmap
 import pytest
 
-from lifcal.camera import (
-    BrownDistortion,
-    DivisionDistortion,
-    NoDistortion,
-    read_authors_xml,
-)
+from lifcal.camera import DivisionDistortion, read_authors_xml
 from lifcal.errors import DataError
-from lifcal.export import (
-    make_colmap_camera,
-    open_calibration,
-    write_authors,
-    write_colmap,
-)
+from lifcal.export import open_calibration, write_authors
 from lifcal.files import write_json
 from lifcal.geometry import Trajectory, write_tum
 from lifcal.reconstruction import Observations, write_observations
-from lifcal.simulate import build_camera
 from tests.export.cases import exact_case, moved, write_out
-
-MODELS = [
-    (NoDistortion(), "PINHOLE", 1e-9),
-    (BrownDistortion(-2e-8, 1e-14, 0.0, 1e-7, -2e-7), "OPENCV", 1e-9),
-    (BrownDistortion(-3e-7, 2e-13, -1e-19, 1e-6, 2e-6), "FULL_OPENCV", 1e-9),
-    (DivisionDistortion(-3e-7), "FULL_OPENCV", 0.01),
-    (DivisionDistortion(2e-7), "FULL_OPENCV", 0.01),
-]
 
 
 @pytest.fixture(scope="module")
@@ -41,53 +21,6 @@ def case():
 @pytest.fixture
 def calibration(case, tmp_path):
     return open_calibration(write_out(tmp_path / "calibration", case))
-
-
-@pytest.mark.parametrize(("distortion", "model", "tolerance_px"), MODELS)
-def test_colmap_sees_points_where_lifcal_does(distortion, model, tolerance_px):
-    camera = replace(build_camera("mini").camera, distortion=distortion)
-    found = make_colmap_camera(camera)
-    assert found.model == model
-    assert found.largest_error_px < tolerance_px
-    theirs = pycolmap.Camera(
-        model=found.model,
-        width=found.image_size[0],
-        height=found.image_size[1],
-        params=list(found.parameters),
-    )
-    rng = np.random.default_rng(1)
-    recorded = rng.uniform(0, 1, (500, 2)) * np.array(camera.image_size) - 0.5
-    und = distortion.undistort(recorded, camera.principal_point_px)
-    slopes = (und - camera.principal_point_px) / camera.array.focal_px
-    points = np.column_stack([slopes, np.ones(len(slopes))]) * 800.0
-    seen = theirs.img_from_cam(points)
-    apart = seen - (recorded + 0.5) / 2.0
-    assert np.abs(apart).max() < max(tolerance_px, 1e-9)
-
-
-def test_colmap_model_is_read_back(calibration, case, tmp_path):
-    seen = calibration.seen
-    _, paths = write_colmap(tmp_path / "colmap", calibration, seen)
-    assert set(paths) == {"cameras.txt", "images.txt", "points3D.txt"}
-    model = pycolmap.Reconstruction(tmp_path / "colmap")
-    assert model.num_reg_images() == len(case.poses)
-    assert model.num_points3D() == len(case.points_world_mm)
-    model.update_point_3d_errors()
-    # the camera is exact; poses and points are as read from files of 1e-12 and 1e-9 m
-    assert model.compute_mean_reprojection_error() < 1e-6
-    assert model.compute_num_observations() == len(seen.pairs[0])
-    image = model.find_image_with_name("0003.png")
-    matrix = image.cam_from_world().matrix()
-    expected = case.poses[3].inverse()
-    np.testing.assert_allclose(matrix[:, :3], expected.rotation, atol=1e-9)
-    np.testing.assert_allclose(matrix[:, 3] * 1000.0, expected.translation_mm, atol=1e-6)
-    np.testing.assert_allclose(model.point3D(1).xyz * 1000.0, case.points_world_mm[0], atol=1e-5)
-
-
-def test_colmap_does_not_mix_models(calibration, tmp_path):
-    (tmp_path / "rigs.txt").write_text("")
-    with pytest.raises(DataError, match="another COLMAP model"):
-        write_colmap(tmp_path, calibration, calibration.seen)
 
 
 def test_authors_files(calibration, case, tmp_path):
@@ -121,18 +54,6 @@ def test_authors_files_hold_no_division_model(case, tmp_path):
     with pytest.raises(DataError, match="brown"):
         write_authors(tmp_path / "authors", found, found.seen)
     assert not (tmp_path / "authors").exists()
-
-
-def test_images_of_another_size(case, tmp_path):
-    """Focused images that were made at another scale: the exported camera is theirs."""
-    folder = write_out(tmp_path / "calibration", case)
-    assert open_calibration(folder).image_scale == 0.5
-    summary = json.loads((folder / "summary.json").read_text())
-    summary["provenance"] = {"settings": {"scale": 0.25}}
-    write_json(folder / "summary.json", summary)
-    stored = open_calibration(folder)
-    camera, _ = write_colmap(tmp_path / "colmap", stored, stored.seen)
-    assert camera.image_size == tuple(length // 4 for length in case.camera.image_size)
 
 
 def test_a_folder_as_one_record(case, tmp_path):

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from lifcal.camera import PinholeIntrinsics
-from lifcal.errors import InputError
+from lifcal.errors import DataError, InputError
 from lifcal.export.rgbd import (
     choose_depth_factor,
     decode_depth,
     encode_depth,
+    read_orbslam_depth,
     write_intrinsics,
     write_lists,
     write_orbslam,
@@ -65,6 +66,28 @@ def test_the_check_can_fail(tmp_path):
         path.write_text(good.replace(old, new, 1))
         with pytest.raises(AssertionError):
             check_settings(path)
+
+
+def test_settings_are_checked_against_the_depth_maps(tmp_path):
+    path = tmp_path / "camera.yaml"
+    write_orbslam(path, K, 5000, fps=30, baseline_m=0.04)
+    found = read_orbslam_depth(path, 5000)
+    assert (found.factor, found.baseline_m) == (5000.0, 0.04)
+    assert found.close_m == pytest.approx(1.6)
+    with pytest.raises(DataError, match=r"DepthMapFactor is 5000, the depth maps have 1000 units"):
+        read_orbslam_depth(path, 1000)
+    good = path.read_text()
+    for old, new, words in (
+        ("Stereo.b: 0.04", "Stereo.b: wide", "Stereo.b is missing or no number"),
+        ("Stereo.ThDepth", "ThDepth", "Stereo.ThDepth is missing"),
+        ("Stereo.ThDepth: 40.0", "Stereo.ThDepth: nan", "needs a positive number"),
+    ):
+        path.write_text(good.replace(old, new, 1))
+        with pytest.raises(DataError, match=words):
+            read_orbslam_depth(path, 5000)
+    write_orbslam(path, K, 5000, fps=30, baseline_m=1e-12)  # nine decimals do not hold it
+    with pytest.raises(DataError, match=r"Stereo\.b is 0"):
+        read_orbslam_depth(path, 5000)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ import threading
 import time
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from lifcal.camera import DepthBias, MicroLensGrid, NoDistortion
-from lifcal.errors import EstimationError, InputError
+from lifcal.errors import DataError, EstimationError, InputError
+from lifcal.imaging.files import write_png
 from lifcal.imaging.frames import make_frame
 from lifcal.metric import DepthEngine, MetricOptions, filter_depth
 from lifcal.metric.engine import compute_virtual_range
@@ -265,6 +267,35 @@ def test_camera_depth_is_plain_numpy(mini, found):
     assert np.median(np.abs(depth[both] / found.depth_mm[both] - 1.0)) < 0.02
     again, _, _ = mini.camera.depth(mini.frames[0].raw)
     np.testing.assert_array_equal(again, depth)
+
+
+def test_files_are_taken_where_arrays_are(mini, engine, found, tmp_path):
+    raw, white = tmp_path / "raw.png", tmp_path / "white.png"
+    write_png(raw, mini.frames[0].raw)
+    write_png(white, mini.white)
+    other = DepthEngine(mini.camera, str(white))
+    other.restore_range(engine.depth_range)
+    depth = other.run(raw).depth_mm
+    both = np.isfinite(depth) & found.known
+    assert both.mean() > 0.99 * found.known.mean()
+    # a white image of a file is scaled to 0 ... 1 before it is divided by, which rounds otherwise
+    assert np.median(np.abs(depth[both] / found.depth_mm[both] - 1.0)) < 1e-5
+    expected = mini.camera.depth(mini.frames[0].raw)
+    for ours, theirs in zip(mini.camera.depth(str(raw)), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(DataError, match=r"none\.png: no such file"):
+        engine.run(tmp_path / "none.png")
+    write_png(raw, 0 * mini.frames[0].raw)
+    with pytest.raises(DataError, match=r"raw\.png: black"):
+        engine.run(raw)
+
+
+def test_a_frame_is_drawn_with_its_unit(mini, found):
+    assert found.crop(10, 10, 20, 20).plot()[1].get_title() == "depth (mm)"
+    plt.close("all")
+    bare = DepthEngine(replace(mini.camera, scale_source=None), mini.vignetting)
+    bare.restore_range((2.0, 4.0))
+    assert bare.run(mini.frames[0].raw).unit == "no scale"
 
 
 def test_camera_depth_knows_no_raw_before(mini):

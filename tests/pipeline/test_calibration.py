@@ -7,12 +7,16 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 import lifcal
 from lifcal.bundle import AdjustOptions, SolverOptions, solve
+from lifcal.bundle.files import summary_to_dict
+from lifcal.bundle.record import read_record
 from lifcal.calibration import CalibrateOptions, Workbench, camera_priors
 from lifcal.camera import read_camera
 from lifcal.cli.app import app
@@ -88,6 +92,24 @@ def tracked(found, focused):
     """The folder as it was when the poses were found."""
     shutil.copytree(found.folder / "cache", focused / "cache")
     return focused
+
+
+def assert_same_adjustment(ours, theirs):
+    """All that an adjustment holds, bit by bit, but the camera, whose file has its own tests."""
+    for name in ("array", "physical"):
+        np.testing.assert_array_equal(
+            getattr(ours.covariance, name), getattr(theirs.covariance, name)
+        )
+    np.testing.assert_array_equal(ours.residuals_px, theirs.residuals_px)
+    np.testing.assert_array_equal(ours.state.as_vector(), theirs.state.as_vector())
+    np.testing.assert_array_equal(ours.state.rotations, theirs.state.rotations)
+    np.testing.assert_array_equal(ours.state.points_world_mm, theirs.state.points_world_mm)
+    np.testing.assert_array_equal(ours.problem.active_mask, theirs.problem.active_mask)
+    assert ours.problem.priors == theirs.problem.priors
+    assert ours.problem.fixed == theirs.problem.fixed
+    assert ours.problem.distances.labels == theirs.problem.distances.labels
+    assert json.dumps(summary_to_dict(ours)) == json.dumps(summary_to_dict(theirs))
+    assert not ours.residuals_px.flags.writeable
 
 
 def true_values(camera):
@@ -221,7 +243,7 @@ def test_the_same_again_returns_at_once(recording, found):
             yield lambda _: None
 
     again = recording.calibrate(found.folder, listener=Loud())
-    assert again.adjustment is None
+    assert_same_adjustment(again.adjustment, found.adjustment)
     assert dict(again.summary) == json.loads(json.dumps(found.summary))
     np.testing.assert_array_equal(
         again.camera.parameters.as_vector(),
@@ -408,8 +430,50 @@ def test_the_function_is_the_command(recording, found):
         marker_size_mm=40.0,
         points=POINTS,
     )
-    assert again.adjustment is None
+    assert_same_adjustment(again.adjustment, found.adjustment)
     assert again.verdict == found.verdict
+
+
+def test_a_record_that_is_not_whole_counts_as_none(found, tmp_path):
+    path = found.folder / "cache" / "adjustment.npz"
+    key = found.summary["provenance"]["key"]
+    assert read_record(path, key, found.camera) is not None
+    assert read_record(path, "another", found.camera) is None
+    assert read_record(tmp_path / "none.npz", key, found.camera) is None
+    content = path.read_bytes()
+    for name, part in (("empty", b""), ("half", content[: len(content) // 2]), ("text", b"text")):
+        (tmp_path / name).write_bytes(part)
+        assert read_record(tmp_path / name, key, found.camera) is None
+    # only the records of an adjustment are built from it, whatever the file names
+    trees = [
+        {"record": "Path", "fields": {"pathsegments": "x"}},
+        {"record": "Prior", "fields": {"value": 1.0, "sigma": 1.0}},
+        {"record": "Prior", "fields": {"value": 1.0, "sigma": -1.0}},
+        "text",
+        None,
+    ]
+    for tree in trees:
+        text = json.dumps({"key": key, "adjustment": tree})
+        np.savez(tmp_path / "tree.npz", tree=np.array(text))
+        assert read_record(tmp_path / "tree.npz", key, found.camera) is None
+
+
+def test_a_notebook_shows_parameters_with_units(found):
+    html = replace(found, folder=Path("<b>&</b>"))._repr_html_()
+    assert "&lt;b&gt;&amp;&lt;/b&gt;" in html
+    assert re.search(r"<td>f_L</td><td>[\d.]+ ± [\d.]+ mm</td>", html)
+    assert re.search(r"<td>k0</td><td>[^<]+ ± [^<]+ px⁻²</td>", html)
+    assert found.verdict.split("?")[0].split("'")[0][:20] in html
+
+
+def test_plots(found):
+    axes = found.plot_rig()
+    assert axes.get_xlabel() == "x (mm)"
+    assert f"{FRAMES} cameras" in axes.get_title()
+    left, _, right = found.plot_residuals()
+    assert f"{found.summary['rms_px']:.3f} px rms" in left.get_title()
+    assert len(right.patches) == FRAMES
+    plt.close("all")
 
 
 class Interrupted(Listener):

@@ -9,16 +9,9 @@ from lifcal.pipeline.rgbd import (
     RgbdOptions,
     RgbdSetup,
     _count_fps,
-    make_file_names,
     open_store,
     set_times,
 )
-
-
-def test_names_for_lists_have_no_spaces():
-    assert make_file_names(["a b", "c", "d\te"]) == ["a_b", "c", "d_e"]
-    with pytest.raises(DataError, match="a_b"):
-        make_file_names(["a b", "a_b"])
 
 
 def test_options_are_checked():

@@ -10,7 +10,6 @@ import pytest
 
 from lifcal.report import FrameEntry, build_statistics, render_report, write_report
 from lifcal.report.figures import Mark, draw_bars, draw_map, draw_series, round_step
-from lifcal.report.page import format_value
 from tests.report import cases
 
 EVIL = "<script>alert('x')</script>"
@@ -151,22 +150,6 @@ def test_written_whole(summary, tmp_path):
     write_report(summary, tmp_path / "deep" / "report.html")
     text = (tmp_path / "deep" / "report.html").read_text(encoding="utf-8")
     assert text == render_report(summary)
-
-
-@pytest.mark.parametrize(
-    ("value", "sigma", "text"),
-    [
-        (16.74981, 0.0018, "16.7498 ± 0.0018"),
-        (2958.3, 12.0, "2958 ± 12"),
-        (-5.982e-9, 4.2e-11, "(-5.982 ± 0.042) × 10⁻⁹"),
-        (0.0, 3e-6, "(0.0 ± 3.0) × 10⁻⁶"),
-        (1.5, 0.0, "1.5"),
-        (1.5, None, "1.5"),
-        (None, None, "unknown"),
-    ],
-)
-def test_values(value, sigma, text):
-    assert format_value(value, sigma) == text
 
 
 # Figures

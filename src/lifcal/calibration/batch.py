@@ -6,7 +6,7 @@ import numpy as np
 
 from lifcal.bundle import Adjustment, cross_validate
 from lifcal.calibration.workbench import Workbench
-from lifcal.listener import Listener
+from lifcal.listener import Listener, choose_listener
 
 
 def calibrate_bench(bench: Workbench, listener: Listener | None = None) -> Adjustment:
@@ -23,7 +23,7 @@ def calibrate_bench(bench: Workbench, listener: Listener | None = None) -> Adjus
     EstimationError
         If what is measured does not determine the camera.
     """
-    listener = listener or Listener()
+    listener = choose_listener(listener)
     if bench.windows.patches is None:
         bench.read_pixels(listener)
     found: Adjustment | None = None

@@ -26,7 +26,7 @@ from lifcal.calibration.views import DepthMaps, View
 from lifcal.camera import MicroLensGrid
 from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError, InputError
-from lifcal.listener import Listener
+from lifcal.listener import Listener, choose_listener
 from lifcal.measure import (
     MeasureOptions,
     MeasureStatus,
@@ -256,7 +256,7 @@ class Workbench:
         EstimationError
             If too few points lie on smooth surfaces with a known virtual depth.
         """
-        listener = listener or Listener()
+        listener = choose_listener(listener)
         begin, options = _need(self._begin, "start"), self.options.measure
         self._reconstruction = state = begin.reconstruction
         self.array_to_sensor_px = None
@@ -310,7 +310,7 @@ class Workbench:
 
     def read_pixels(self, listener: Listener | None = None) -> None:
         """Read the raw frames once more, and keep the pixels around the points."""
-        listener = listener or Listener()
+        listener = choose_listener(listener)
         images, side = self.windows.images, self._measure_options.patch_side
         corners = np.zeros((len(images), 2), np.int64)
         values = np.full((len(images), side, side), np.nan, np.float32)

@@ -29,6 +29,7 @@ from lifcal.camera.distortion import (
 )
 from lifcal.camera.grid import Groups, Lattice, LensIndex, MicroLensGrid
 from lifcal.camera.model import MicroImagePoints, PlenopticCamera, ProjectionJacobian
+from lifcal.camera.opencv import OpencvCamera, make_opencv_camera
 from lifcal.camera.parameters import NO_SCALE, PARAMETERS, ParameterKind, unit_of
 from lifcal.camera.pinhole import PinholeIntrinsics
 from lifcal.camera.pinhole_array import (
@@ -60,6 +61,7 @@ __all__ = [
     "MicroImagePoints",
     "MicroLensGrid",
     "NoDistortion",
+    "OpencvCamera",
     "OverlapDiscs",
     "ParameterKind",
     "PhysicalParameters",
@@ -73,6 +75,7 @@ __all__ = [
     "grid_from_dict",
     "grid_to_dict",
     "make_distortion",
+    "make_opencv_camera",
     "read_authors_xml",
     "read_camera",
     "read_compote",

@@ -281,7 +281,7 @@ def _mm_from_um(length_um: float) -> float:
 
 
 def read_camera(path: str | Path) -> PlenopticCamera:
-    """Read camera.json.
+    """Read camera.json, or the one in the folder of a calibration.
 
     Raises
     ------
@@ -290,6 +290,8 @@ def read_camera(path: str | Path) -> PlenopticCamera:
         newer, the values are impossible, or `intrinsics` and `pinhole_array` disagree.
     """
     path = Path(path)
+    if path.is_dir():
+        path = path / "camera.json"
     root = _open(path, CAMERA_FORMAT)
     with _Refusing(path):
         return _camera_from_node(root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ from lifcal.camera import _kernels
 from lifcal.camera.depth_bias import DepthBias
 from lifcal.camera.distortion import Distortion, NoDistortion
 from lifcal.camera.grid import LensIndex, MicroLensGrid
+from lifcal.camera.opencv import make_opencv_camera
+from lifcal.camera.pinhole import PinholeIntrinsics
 from lifcal.camera.pinhole_array import (
     ARRAY_PARAMETERS,
     PHYSICAL_PARAMETERS,
@@ -165,6 +168,11 @@ class PlenopticCamera:
             f"px, {width} x {height} px of {self.pixel_size_mm * 1000:.4g} um, "
             f"{len(self.grid)} lenses, distortion {self.distortion.name})"
         )
+
+    def _repr_html_(self) -> str:
+        from lifcal.camera.html import format_camera_html
+
+        return format_camera_html(self)
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -390,7 +398,7 @@ class PlenopticCamera:
     # Depth of a raw image
 
     def depth(
-        self, raw: npt.NDArray[np.generic], *, bayer: str | None = None
+        self, raw: npt.NDArray[np.generic] | str | Path, *, bayer: str | None = None
     ) -> tuple[Float32Array, Float32Array, Float32Array]:
         """Return metric depth, its standard deviation and the focused image of a raw image.
 
@@ -401,7 +409,8 @@ class PlenopticCamera:
 
         Parameters
         ----------
-        raw : (height, width) or (height, width, 3) uint8 or uint16
+        raw : (height, width) or (height, width, 3) uint8 or uint16, str or Path
+            Pixels, or an image file.
         bayer : str or None
             'rggb', 'grbg', 'gbrg' or 'bggr' for a color mosaic.
 
@@ -416,6 +425,52 @@ class PlenopticCamera:
 
         found = DepthEngine.like(self, raw, bayer).run(raw)
         return found.depth_mm, found.sigma_mm, found.image
+
+    # The focused images as images of an ordinary camera
+
+    def pinhole(self, scale: float = 0.5) -> PinholeIntrinsics:
+        """Return the pinhole camera of totally focused images without distortion.
+
+        Parameters
+        ----------
+        scale : float
+            Size of the images relative to the raw.
+        """
+        if not (math.isfinite(scale) and scale > 0.0):
+            raise InputError(f"scale is {scale}, needs a positive number")
+        width, height = self.image_size
+        cx, cy = ((self.principal_point_px + 0.5) * scale - 0.5).tolist()
+        focal = self.array.focal_px * scale
+        return PinholeIntrinsics(
+            max(round(width * scale), 1), max(round(height * scale), 1), focal, focal, cx, cy
+        )
+
+    def opencv(self, scale: float = 0.5) -> tuple[FloatArray, FloatArray]:
+        """Return K and the distortion coefficients of totally focused images for OpenCV.
+
+        They are those of the images that `lifcal focus` and `lifcal calibrate` write, which have
+        the distortion of the raw. Images of `lifcal depth` and `DepthEngine` have the same K and no
+        distortion. Pixel centers are integers, as OpenCV has them.
+
+        Parameters
+        ----------
+        scale : float
+            Size of the images relative to the raw.
+
+        Returns
+        -------
+        matrix : (3, 3) float64
+            K.
+        distortion : (5,) or (8,) float64
+            k1, k2, p1, p2, k3, and k4, k5, k6 where these are needed.
+
+        Raises
+        ------
+        EstimationError
+            If OpenCV's coefficients cannot follow the distortion to 0.1 px.
+        """
+        found = make_opencv_camera(self, scale)
+        return found.matrix, found.distortion
 
     # Virtual image and depth
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 
 NO_SCALE = "no scale"
@@ -56,3 +58,27 @@ def unit_of(name: str, *, metric: bool = True) -> str:
     if kind is None:
         return ""
     return NO_SCALE if kind.needs_scale and not metric else kind.unit
+
+
+def format_value(value: float | None, sigma: float | None) -> str:
+    """Return value ± sigma, with two digits of sigma; the value alone without a sigma."""
+    if value is None:
+        return "unknown"
+    if not sigma:
+        return f"{value:.6g}"
+    size = max(abs(value), sigma)
+    power = math.floor(math.log10(size))
+    if -4 < power < 7:
+        power = 0
+    digits = max(0, 1 - math.floor(math.log10(sigma) - power + 1e-9))
+    shown = f"{value / 10.0**power:.{digits}f} ± {sigma / 10.0**power:.{digits}f}"
+    return f"({shown}) × 10{_superscript(str(power))}" if power else shown
+
+
+def format_unit(unit: str) -> str:
+    """Return a unit with its powers as superscripts: px⁻² for px^-2."""
+    return re.sub(r"\^(-?\d+)", lambda match: _superscript(match.group(1)), unit)
+
+
+def _superscript(digits: str) -> str:
+    return digits.translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

@@ -22,6 +22,7 @@ from lifcal.cli.evaluate import evaluate
 from lifcal.cli.export import export
 from lifcal.cli.focus import focus
 from lifcal.cli.grid import grid
+from lifcal.cli.markers import markers
 from lifcal.cli.simulate import simulate
 from lifcal.cli.view import view
 
@@ -66,6 +67,9 @@ app.command("demo", epilog=show_examples("lifcal demo"))(demo)
 app.command("simulate", epilog=show_examples("lifcal simulate --camera mini --frames 16 -o desk"))(
     simulate
 )
+app.command(
+    "markers", epilog=show_examples("lifcal markers --size-mm 40 --pages 2 -o markers.pdf")
+)(markers)
 app.command(
     "grid",
     epilog=show_examples("lifcal grid white.png -o grid.json", "lifcal grid desk/raw -o grid.json"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lifcal.cli._choice import Ends, Every, Exclude
-from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, verb
+from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, say_note, verb
 from lifcal.cli._executor import Jobs, Scheduler
 from lifcal.sources import check_files, list_files
 
@@ -28,7 +28,9 @@ def depth(
         list[str],
         typer.Argument(metavar="RAWS...", help="Raws: files, folders, globs, videos."),
     ],
-    camera: Annotated[Path, typer.Option(help="camera.json, as lifcal calibrate writes it.")],
+    camera: Annotated[
+        Path, typer.Option(help="camera.json, or the folder that lifcal calibrate wrote.")
+    ],
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     white: Annotated[
         Path | None,
@@ -168,6 +170,8 @@ def depth(
 def _print_summary(run: RgbdRun) -> None:
     from statistics import median
 
+    from lifcal.export.rgbd import read_orbslam_depth
+
     store, done = run.store, run.done
     entries = [store.entries[name] for name in done]
     known = median(entry.known_share for entry in entries)
@@ -181,7 +185,20 @@ def _print_summary(run: RgbdRun) -> None:
     output().print(
         f"{store.folder}: {count}{was} of {k['width']} x {k['height']} px, depth "
         f"{median(depths or [0.0]):.0f} mm +- {median(sigmas or [0.0]):.1f} mm in the median, "
-        f"known in {100 * known:.0f} % of the pixels; depth maps have "
-        f"{run.setup.depth_factor} units a metre",
+        f"known in {100 * known:.0f} % of the pixels",
         soft_wrap=True,
     )
+    factor, sigma_factor = run.setup.depth_factor, run.setup.sigma_factor
+    told = read_orbslam_depth(store.folder / "camera.yaml", factor)
+    output().print(
+        f"depth/*.png: {factor} units a metre ({1000.0 / factor:g} mm each), depth_sigma/*.png: "
+        f"{sigma_factor} units a metre; 0 is unknown\n"
+        f"camera.yaml: RGBD.DepthMapFactor {told.factor:g}, Stereo.b {told.baseline_m:.4g} m; "
+        f"depths up to {told.close_m:.3g} m are close for ORB-SLAM3 (Stereo.ThDepth times b)",
+        soft_wrap=True,
+    )
+    if depths and median(depths) > 1000.0 * told.close_m:
+        say_note(
+            f"most depths are beyond {told.close_m:.3g} m, which ORB-SLAM3 calls far: it needs "
+            "several views of such points. Raise Stereo.ThDepth of camera.yaml if it loses track"
+        )

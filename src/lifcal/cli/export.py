@@ -3,54 +3,169 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lifcal.cli._console import output, say_note, verb
-from lifcal.errors import ConfigError, DataError
+from lifcal.errors import ConfigError, DataError, InputError
 
-_FORMATS = ("colmap", "authors")
+if TYPE_CHECKING:
+    from lifcal.camera import PlenopticCamera
+    from lifcal.export import StoredCalibration
+
+_CAMERAS = {"opencv": "camera.yml", "ros": "camera_info.yaml", "kalibr": "camchain.yaml"}
+"""Formats that hold the camera only, and the file in which they hold it."""
+_SCENES = ("colmap", "nerfstudio")
+_FORMATS = (*_CAMERAS, *_SCENES, "authors")
 
 
 @verb()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of a calibration.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT",
+            help="Folder of a calibration; for opencv, ros and kalibr also a camera.json.",
+        ),
+    ],
     to: Annotated[
         str,
         typer.Option(
-            help="colmap: text model of the focused images; "
+            help="opencv, ros, kalibr: the camera of the focused images as YAML. "
+            "colmap, nerfstudio: undistorted images with poses and points. "
             "authors: the files of the paper's own code."
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--output", help="Folder to write; for opencv, ros and kalibr also a file."
+        ),
+    ],
+    undistorted: Annotated[
+        bool,
+        typer.Option(
+            "--undistorted",
+            help="opencv, ros, kalibr: describe images without distortion (of lifcal depth).",
+        ),
+    ] = False,
+    scale: Annotated[
+        float | None,
+        typer.Option(
+            help="opencv, ros, kalibr: size of the images relative to the raws; that of the "
+            "calibration's focused images without."
+        ),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="ros, kalibr: name of the camera, and of its topic.")
+    ] = "camera",
+    images: Annotated[
+        bool,
+        typer.Option("--images/--no-images", help="colmap, nerfstudio: write images/."),
+    ] = True,
 ) -> None:
-    """Write a calibration for COLMAP, or as the paper's own code does."""
+    """Write a calibration for other programs.
+
+    Example: lifcal export camera --to colmap -o splat
+    """
     if to not in _FORMATS:
         raise ConfigError.unknown("format", to, _FORMATS)
-    if out.is_file():
+    if to not in _CAMERAS and (undistorted or scale is not None):
+        given = "--undistorted" if undistorted else "--scale"
+        raise InputError(f"{given} is for {', '.join(_CAMERAS)} only, not for {to}")
+    if to not in _SCENES and not images:
+        raise InputError(f"--no-images is for {', '.join(_SCENES)} only, not for {to}")
+    if to not in _CAMERAS and out.is_file():
         raise DataError(f"{out}: is a file, needs a folder")
-    from lifcal.camera.authors_xml import describe_lost
-    from lifcal.export import open_calibration, write_authors, write_colmap
+    if to in _CAMERAS:
+        _export_camera(folder, to, out, undistorted, scale, name)
+        return
+    from lifcal.export import open_calibration
 
     calibration = open_calibration(folder)
-    seen = calibration.seen
-    if to == "colmap":
-        camera, paths = write_colmap(out, calibration, seen)
-        if camera.largest_error_px > 1e-6:
-            say_note(
-                f"the distortion {calibration.camera.distortion.name!r} was fitted by "
-                f"{camera.model}: at most {camera.largest_error_px:.2g} px apart"
-            )
-        say_note(f"the images are those in {folder / 'focused'}")
+    if to in _SCENES:
+        _export_scene(calibration, to, out, images)
     else:
-        paths = write_authors(out, calibration, seen)
-        for note in describe_lost(calibration.camera):
-            say_note(note)
-    if calibration.camera.scale_source is None:
-        say_note("the calibration has no scale: lengths have no metric meaning")
+        _export_authors(calibration, out)
+
+
+def _export_camera(
+    source: Path, to: str, out: Path, undistorted: bool, scale: float | None, name: str
+) -> None:
+    from lifcal.export import open_calibration, write_kalibr, write_opencv, write_ros
+    from lifcal.export.cameras import describe_lost
+    from lifcal.imaging.camera_formats import read_camera_file
+
+    if source.is_dir():
+        calibration = open_calibration(source)
+        camera, own_scale = calibration.camera, calibration.image_scale
+        images = str(source / "focused")
+    else:
+        camera, own_scale, images = read_camera_file(source).camera(), 0.5, "lifcal focus"
+    scale = own_scale if scale is None else scale
+    if undistorted:
+        images = "lifcal depth and DepthEngine"
+    path = out if out.suffix.lower() in (".yml", ".yaml", ".xml") else out / _CAMERAS[to]
+    if path.suffix.lower() == ".xml":
+        raise InputError(f"{path}: is written as YAML, so its name ends in .yml or .yaml")
+    if to == "opencv":
+        found = write_opencv(path, camera, scale, undistorted=undistorted)
+    elif to == "ros":
+        found = write_ros(path, camera, scale, undistorted=undistorted, name=name)
+    else:
+        found = write_kalibr(path, camera, scale, undistorted=undistorted, name=name)
+    if found.largest_error_px > 1e-6:
+        say_note(
+            f"the distortion {camera.distortion.name!r} was fitted with {len(found.distortion)} "
+            f"coefficients, which are at most {found.largest_error_px:.2g} px off"
+        )
+    for note in describe_lost(camera):
+        say_note(note)
+    kind = "no distortion" if not found.distortion.any() else "their distortion"
+    output().print(
+        f"{path}: camera of the focused images ({images}), {found.image_size[0]} x "
+        f"{found.image_size[1]} px at {scale:g} of the raw's size, with {kind}",
+        soft_wrap=True,
+    )
+
+
+def _export_scene(calibration: StoredCalibration, to: str, out: Path, images: bool) -> None:
+    from lifcal.export import write_colmap, write_nerfstudio
+    from lifcal.export.cameras import describe_lost
+
+    write = write_colmap if to == "colmap" else write_nerfstudio
+    scene, paths = write(out, calibration, images=images)
+    for note in describe_lost(calibration.camera):
+        say_note(note)
+    _note_scale(calibration.camera)
+    k = scene.intrinsics
+    made = f"{len(scene.names)} images of {k.width} x {k.height} px in images/, " if images else ""
+    where = ", ".join(str(path.relative_to(out)) for path in paths.values())
+    unit = "" if calibration.camera.scale_source is None else "; poses and points are in metres"
+    output().print(
+        f"{out}: {made}{where} written, {len(scene.names)} views, "
+        f"{len(scene.points_world_m)} points{unit}",
+        soft_wrap=True,
+    )
+
+
+def _export_authors(calibration: StoredCalibration, out: Path) -> None:
+    from lifcal.camera.authors_xml import describe_lost
+    from lifcal.export import write_authors
+
+    seen = calibration.seen
+    paths = write_authors(out, calibration, seen)
+    for note in describe_lost(calibration.camera):
+        say_note(note)
+    _note_scale(calibration.camera)
     output().print(
         f"{out}: {', '.join(paths)} written, {len(calibration.views)} views, "
         f"{len(seen.points_world_mm)} points",
         soft_wrap=True,
     )
+
+
+def _note_scale(camera: PlenopticCamera) -> None:
+    if camera.scale_source is None:
+        say_note("the calibration has no scale: lengths have no metric meaning")

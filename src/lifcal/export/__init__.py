@@ -1,19 +1,26 @@
 """Calibration folders, and the files of other programs that are made of them.
 
-`open_calibration` reads a folder; `write_colmap` and `write_authors` write what COLMAP and the
-paper authors' own code read.
+`open_calibration` reads a folder. `write_opencv`, `write_ros` and `write_kalibr` write the camera
+of the focused images; `write_colmap` and `write_nerfstudio` write images without distortion with
+poses and points; `write_authors` writes what the paper authors' own code reads.
 """
 
 from lifcal.export.authors import write_authors
-from lifcal.export.colmap import ColmapCamera, make_colmap_camera, write_colmap
+from lifcal.export.cameras import write_kalibr, write_opencv, write_ros
+from lifcal.export.colmap import write_colmap
 from lifcal.export.folder import SeenPoints, StoredCalibration, open_calibration
+from lifcal.export.nerfstudio import write_nerfstudio
+from lifcal.export.pinhole_scene import PinholeScene
 
 __all__ = [
-    "ColmapCamera",
+    "PinholeScene",
     "SeenPoints",
     "StoredCalibration",
-    "make_colmap_camera",
     "open_calibration",
     "write_authors",
     "write_colmap",
+    "write_kalibr",
+    "write_nerfstudio",
+    "write_opencv",
+    "write_ros",
 ]

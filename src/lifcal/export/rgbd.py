@@ -6,7 +6,9 @@ stamps. In addition, `camera.yaml` is for ORB-SLAM3 and `intrinsics.json` for Op
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,8 @@ import numpy.typing as npt
 
 from lifcal.arrays import Float32Array, ImageArray
 from lifcal.camera import PinholeIntrinsics
-from lifcal.errors import InputError
-from lifcal.files import write_json, write_text
+from lifcal.errors import DataError, InputError
+from lifcal.files import read_bytes, write_json, write_text
 
 DEPTH_FACTORS = (5000, 2000, 1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)
 """Units per metre that 16-bit depth maps can have; the first is that of the TUM benchmark."""
@@ -148,3 +150,56 @@ def write_orbslam(
             text = f'"{value}"' if isinstance(value, str) else str(value)
         lines.append(f"{name}: {text}")
     write_text(path, "\n".join(lines) + "\n")
+
+
+@dataclass(frozen=True)
+class OrbslamDepth:
+    """What camera.yaml tells ORB-SLAM3 about the depth maps.
+
+    Parameters
+    ----------
+    factor : float
+        RGBD.DepthMapFactor: units of the depth maps a metre.
+    baseline_m : float
+        Stereo.b: baseline of the stereo pair whose depth has the same error.
+    close_m : float
+        Stereo.ThDepth times Stereo.b: ORB-SLAM3 trusts the depth of points up to this depth alone,
+        and needs several views of those beyond.
+    """
+
+    factor: float
+    baseline_m: float
+    close_m: float
+
+
+def read_orbslam_depth(path: Path, factor: int) -> OrbslamDepth:
+    """Read what camera.yaml tells about the depth maps, and check it.
+
+    Parameters
+    ----------
+    path : Path
+    factor : int
+        Units a metre that the depth maps really have.
+
+    Raises
+    ------
+    DataError
+        If a number is missing or not positive, or the factor is not that of the depth maps.
+    """
+    text = read_bytes(path).decode("utf-8", errors="replace")
+    words = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    values = {}
+    for name in ("RGBD.DepthMapFactor", "Stereo.b", "Stereo.ThDepth"):
+        try:
+            values[name] = float(words[name])
+        except (KeyError, ValueError):
+            raise DataError(f"{path}: {name} is missing or no number") from None
+        if not (math.isfinite(values[name]) and values[name] > 0.0):
+            raise DataError(f"{path}: {name} is {values[name]:g}, needs a positive number")
+    if values["RGBD.DepthMapFactor"] != factor:
+        raise DataError(
+            f"{path}: RGBD.DepthMapFactor is {values['RGBD.DepthMapFactor']:g}, the depth maps "
+            f"have {factor} units a metre"
+        )
+    baseline = values["Stereo.b"]
+    return OrbslamDepth(float(factor), baseline, values["Stereo.ThDepth"] * baseline)

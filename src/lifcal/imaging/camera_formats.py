@@ -81,11 +81,15 @@ class CameraFile:
 def read_camera_file(path: Path) -> CameraFile:
     """Read a camera or grid file; its kind is recognized from its content.
 
+    The folder of a calibration stands for the camera.json in it.
+
     Raises
     ------
     DataError
         If the file cannot be read, or is of no kind that is known.
     """
+    if path.is_dir():
+        path = path / "camera.json"
     start = read_bytes(path)[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith((b"<", b"\xff\xfe", b"\xfe\xff")):
         root = parse_xml(path)

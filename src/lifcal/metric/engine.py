@@ -7,18 +7,23 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import BoolArray, Float32Array
-from lifcal.camera import PinholeIntrinsics, PlenopticCamera
+from lifcal.camera import NO_SCALE, PinholeIntrinsics, PlenopticCamera
 from lifcal.errors import EstimationError, InputError
 from lifcal.grid.check import follow_grid
-from lifcal.imaging.frames import Frame, find_full_scale, make_frame
+from lifcal.grid.flat_field import vignetting_from_white
+from lifcal.imaging.files import read_image
+from lifcal.imaging.frames import Frame, find_full_scale, make_frame, open_frames
 from lifcal.metric.cloud import PointCloud, make_cloud
 from lifcal.metric.depth import MetricOptions, compute_metric_depth, filter_depth, is_known
 from lifcal.metric.rectify import Rectification
+from lifcal.plots import plot_depth
 from lifcal.virtual import DepthOptions, FocusEngine, Workspace
 from lifcal.virtual.depth import RANGE_MARGIN, SYSTEMATIC
 
@@ -51,6 +56,8 @@ class MetricFrame:
         Virtual depth before any filter of metric depth.
     intrinsics : PinholeIntrinsics
         Of all these images.
+    unit : str
+        'mm', or 'no scale' if the camera has none, so that depths have no metric meaning.
     """
 
     depth_mm: Float32Array
@@ -60,6 +67,7 @@ class MetricFrame:
     u: Float32Array
     sigma_u: Float32Array
     intrinsics: PinholeIntrinsics
+    unit: str = "mm"
 
     @property
     def known(self) -> BoolArray:
@@ -70,6 +78,15 @@ class MetricFrame:
     def cloud(self) -> PointCloud:
         """Return the known pixels as points in camera coordinates."""
         return make_cloud(self.depth_mm, self.sigma_mm, self.image, self.intrinsics)
+
+    def plot(self) -> Any:
+        """Draw image, depth and its standard deviation. It needs matplotlib.
+
+        Returns
+        -------
+        (3,) array of matplotlib axes
+        """
+        return plot_depth(self.image, self.depth_mm, self.sigma_mm, unit=self.unit)
 
     def crop(self, x: int, y: int, width: int, height: int) -> MetricFrame:
         """Return a part of the images, from pixel (x, y) on."""
@@ -82,6 +99,7 @@ class MetricFrame:
             self.u[part],
             self.sigma_u[part],
             self.intrinsics.crop(x, y, width, height),
+            self.unit,
         )
 
 
@@ -94,9 +112,10 @@ class DepthEngine:
     ----------
     camera : PlenopticCamera
         The focal planes and overlap discs of its grid are used where it has them.
-    vignetting : (height, width) float32 or None
-        From `vignetting_from_white`; None takes what the grid's overlap discs predict, which is
-        good if the micro images are where the grid has them, to 0.5 % of the pitch (`like` looks).
+    vignetting : (height, width) float32, str, Path or None
+        From `vignetting_from_white`, or the file of a white image; None takes what the grid's
+        overlap discs predict, which is good if the micro images are where the grid has them, to
+        0.5 % of the pitch (`like` looks).
     options : MetricOptions or None
     bayer : str or None
         The color mosaic of arrays given to `run`, and that frames were interpolated from.
@@ -108,7 +127,7 @@ class DepthEngine:
     def __init__(
         self,
         camera: PlenopticCamera,
-        vignetting: Float32Array | None = None,
+        vignetting: Float32Array | str | Path | None = None,
         options: MetricOptions | None = None,
         *,
         bayer: str | None = None,
@@ -119,6 +138,8 @@ class DepthEngine:
         if self.options.calibration_sigma:
             compute_metric_depth(camera, np.empty(0), np.empty(0), calibration=True)
         self._bayer = bayer
+        if isinstance(vignetting, str | Path):
+            vignetting = vignetting_from_white(open_frames(vignetting, bayer=bayer).read(0))
         self._lock = threading.RLock()
         self._far_mm = math.inf
         if full_scale is not None and not 0 < full_scale < 1 << 16:
@@ -138,19 +159,21 @@ class DepthEngine:
             rectifier=Rectification.from_camera(camera, space),
             workspace=space,
         )
-        width, height = camera.image_size
-        cx, cy = ((camera.principal_point_px + 0.5) * scale - 0.5).tolist()
-        focal = camera.array.focal_px * scale
-        self.intrinsics = PinholeIntrinsics(
-            max(round(width * scale), 1), max(round(height * scale), 1), focal, focal, cx, cy
-        )
+        self.intrinsics = camera.pinhole(scale)
 
     @classmethod
     def like(
-        cls, camera: PlenopticCamera, raw: npt.NDArray[np.generic], bayer: str | None = None
+        cls,
+        camera: PlenopticCamera,
+        raw: npt.NDArray[np.generic] | str | Path,
+        bayer: str | None = None,
     ) -> DepthEngine:
-        """Return an engine without a white image; a raw shows where the micro images are."""
-        frame = make_frame(np.asarray(raw), "frame", "frame", bayer)
+        """Return an engine without a white image; a raw shows where the micro images are.
+
+        The raw is an array or a file, as for `run`.
+        """
+        stored, source = _load(raw)
+        frame = make_frame(stored, "frame", source, bayer)
         if frame.image_size == camera.image_size:
             camera = replace(camera, grid=follow_grid([frame], camera.grid))
         return cls(camera, bayer=bayer)
@@ -217,7 +240,8 @@ class DepthEngine:
                 self.run(noise)
                 self.restore_range(None)
 
-    def _make_frame(self, stored: npt.NDArray[np.generic]) -> Frame:
+    def _make_frame(self, raw: npt.NDArray[np.generic] | str | Path) -> Frame:
+        stored, source = _load(raw)
         full_scale = None
         if stored.dtype == np.uint16:
             full_scale = self._full_scale
@@ -225,16 +249,17 @@ class DepthEngine:
                 with self._lock:
                     self._brightest = max(self._brightest, int(stored.max(initial=0)))
                     full_scale = find_full_scale(self._brightest, 16)
-        return make_frame(stored, "frame", "frame", self._bayer, full_scale)
+        return make_frame(stored, "frame", source, self._bayer, full_scale)
 
-    def run(self, frame: Frame | npt.NDArray[np.generic]) -> MetricFrame:
+    def run(self, frame: Frame | npt.NDArray[np.generic] | str | Path) -> MetricFrame:
         """Make metric depth and the focused image of a frame.
 
         The range is found in the frame itself unless the options or `set_range` give it.
 
         Parameters
         ----------
-        frame : Frame, or (height, width) or (height, width, 3) uint8 or uint16
+        frame : Frame, (height, width) or (height, width, 3) uint8 or uint16, str or Path
+            A path is that of an image file.
 
         Raises
         ------
@@ -244,7 +269,7 @@ class DepthEngine:
             If no range is given and none can be found: too little texture.
         """
         if not isinstance(frame, Frame):
-            frame = self._make_frame(np.asarray(frame))
+            frame = self._make_frame(frame)
         options, bias = self.options, self.camera.depth_bias
         with self._lock:
             found = self._focus.run(frame)
@@ -263,9 +288,17 @@ class DepthEngine:
         unknown = ~is_known(flags, options)
         depth_mm[unknown] = np.nan
         sigma_mm[unknown] = np.nan
+        unit = "mm" if self.camera.scale_source is not None else NO_SCALE
         return MetricFrame(
-            depth_mm, sigma_mm, focused.image, flags, u, depth.sigma, self.intrinsics
+            depth_mm, sigma_mm, focused.image, flags, u, depth.sigma, self.intrinsics, unit
         )
+
+
+def _load(raw: npt.NDArray[np.generic] | str | Path) -> tuple[npt.NDArray[np.generic], str]:
+    """Return the pixels of an array or a file, and its name for messages."""
+    if isinstance(raw, str | Path):
+        return read_image(raw), str(raw)
+    return np.asarray(raw), "frame"
 
 
 def compute_plane_factor(camera: PlenopticCamera, plane: str) -> float:

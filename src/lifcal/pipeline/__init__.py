@@ -2,21 +2,26 @@
 
 `find_grid` finds the micro-lens grid, `focus` makes virtual depth and focused images, `calibrate`
 does both on the way to a calibrated camera. Each is what the command of the same name calls. They
-take paths and keep what is done in a folder, so that the next run continues. To work on arrays in
-memory, use `lifcal.calibration` (`examples/own_order.py`) and `lifcal.metric`.
+take paths, opened frames or arrays, and keep what is done in a folder, so that the next run
+continues. To put the steps of a calibration in an order of your own, use `lifcal.calibration`
+(`examples/own_order.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lifcal.errors import InputError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    import numpy as np
+    import numpy.typing as npt
+
+    from lifcal.imaging.frames import Frames
     from lifcal.listener import Listener
     from lifcal.pipeline.calibration import Calibration
     from lifcal.pipeline.choice import FrameChoice
@@ -27,9 +32,15 @@ if TYPE_CHECKING:
 
 __all__ = ["calibrate", "find_grid", "focus"]
 
+Raws: TypeAlias = (
+    "str | Path | Sequence[str | Path] | Frames | npt.NDArray[np.generic]"
+    " | Sequence[npt.NDArray[np.generic]]"
+)
+"""Where raws come from: paths, frames that were opened, or arrays in memory."""
+
 
 def calibrate(
-    raws: str | Path | Sequence[str | Path],
+    raws: Raws,
     out: str | Path,
     *,
     pixel_size_um: float,
@@ -69,8 +80,9 @@ def calibrate(
 
     Parameters
     ----------
-    raws : str, Path or sequence of them
-        Files, folders, globs, videos.
+    raws : str, Path, sequence of them, Frames, or sequence of arrays
+        Files, folders, globs, videos; what `lifcal.open_frames` returns; or pixels in memory, each
+        (height, width) or (height, width, 3), uint8 or uint16.
     out : str or Path
         Folder for the results. An unfinished run with the same settings is continued. A finished
         calibration of other settings is not overwritten (see `force`).
@@ -150,8 +162,7 @@ def calibrate(
     from lifcal.bundle import AdjustOptions
     from lifcal.calibration import CalibrateOptions
     from lifcal.geometry import read_timestamps
-    from lifcal.imaging.frames import open_frames
-    from lifcal.listener import Listener
+    from lifcal.listener import choose_listener
     from lifcal.measure import MeasureOptions
     from lifcal.pipeline.calibration import calibrate_frames
     from lifcal.pipeline.choice import choose_informative
@@ -183,9 +194,9 @@ def calibrate(
         timestamps=None if timestamps is None else tuple(read_timestamps(Path(timestamps))),
     ).with_settings(settings or {})
     sources = _list_sources(grid, white, xml)
-    opened = open_frames(_list_words(raws), bayer=bayer, white=white)
+    opened = _open(raws, bayer, white)
     options = options.for_frames(opened.names)
-    listener = listener or Listener()
+    listener = choose_listener(listener)
     indices, findings = choose_informative(opened, choice, listener)
     return calibrate_frames(
         opened.select(indices),
@@ -201,7 +212,7 @@ def calibrate(
 
 
 def focus(
-    raws: str | Path | Sequence[str | Path],
+    raws: Raws,
     out: str | Path,
     *,
     grid: str | Path | None = None,
@@ -222,8 +233,9 @@ def focus(
 
     Parameters
     ----------
-    raws : str, Path or sequence of them
-        Files, folders, globs, videos.
+    raws : str, Path, sequence of them, Frames, or sequence of arrays
+        Files, folders, globs, videos; what `lifcal.open_frames` returns; or pixels in memory, each
+        (height, width) or (height, width, 3), uint8 or uint16.
     out : str or Path
         Folder for the results. An unfinished run with the same settings is continued.
     grid, white, xml : str or Path, optional
@@ -258,8 +270,7 @@ def focus(
         If the folder holds something else, or grid, white image or XML cannot be used.
     """
     from lifcal.files import hold_folder
-    from lifcal.imaging.frames import open_frames
-    from lifcal.listener import Listener
+    from lifcal.listener import choose_listener
     from lifcal.pipeline.focusing import focus_frames
     from lifcal.virtual import DepthOptions
 
@@ -269,14 +280,16 @@ def focus(
         depth_range = (float(min(depth_range)), float(max(depth_range)))
     options = DepthOptions(scale=scale, depth_range=depth_range)
     sources = _list_sources(grid, white, xml)
-    opened = open_frames(_list_words(raws), bayer=bayer, white=white)
+    opened = _open(raws, bayer, white)
     chosen = opened.select(choice.list_indices(opened.names))
     with hold_folder(Path(out)):
-        return focus_frames(chosen, Path(out), options, sources, listener or Listener(), executor)
+        return focus_frames(
+            chosen, Path(out), options, sources, choose_listener(listener), executor
+        )
 
 
 def find_grid(
-    images: str | Path | Sequence[str | Path],
+    images: Raws,
     out: str | Path | None = None,
     *,
     xml: str | Path | None = None,
@@ -290,9 +303,9 @@ def find_grid(
 
     Parameters
     ----------
-    images : str, Path or sequence of them
-        One white image, or raws of a scene: files, folders, globs, videos. One image is taken as
-        white if all its micro images look alike, and as a scene otherwise.
+    images : str, Path, sequence of them, Frames, or sequence of arrays
+        One white image, or raws of a scene: files, folders, globs, videos, or pixels in memory. One
+        image is taken as white if all its micro images look alike, and as a scene otherwise.
     out : str or Path, optional
         grid.json to write, with a picture of the fit beside it; nothing is written without.
     xml : str or Path, optional
@@ -311,32 +324,48 @@ def find_grid(
     EstimationError
         If the raws do not show a lattice of micro lenses.
     """
-    from lifcal.imaging.frames import open_frames
-    from lifcal.listener import Listener
+    from lifcal.listener import choose_listener
     from lifcal.pipeline.grids import find_grid_in_frames
 
     if out is not None and Path(out).suffix.lower() != ".json":
         raise InputError(f"{out}: the grid is written as .json")
     if max_frames < 1:
         raise InputError(f"max_frames is {max_frames}, needs 1 or more")
-    frames = open_frames(_list_words(images), bayer=bayer)
+    frames = _open(images, bayer)
     start = None if xml is None else Path(xml)
-    found = find_grid_in_frames(frames, start, max_frames, listener or Listener())
+    found = find_grid_in_frames(frames, start, max_frames, choose_listener(listener))
     if out is not None:
         found.write(Path(out), frames)
     return found
 
 
-def _list_words(raws: str | Path | Sequence[str | Path]) -> list[str]:
+def _open(raws: Raws, bayer: str | None, white: str | Path | None = None) -> Frames:
+    """Return frames of paths, of arrays in memory, or as they were opened."""
+    import numpy as np
+
+    from lifcal.imaging.frames import ArrayFrames, Frames, open_frames
+
+    if isinstance(raws, Frames):
+        if bayer is not None and bayer.lower() != raws.bayer:
+            raise InputError(
+                f"bayer is {bayer!r}, but the frames were opened with {raws.bayer!r}: give it to "
+                "open_frames"
+            )
+        return raws
+    if isinstance(raws, np.ndarray) and (raws.ndim == 2 or raws.shape[2:] == (3,)):
+        return ArrayFrames([raws], bayer=bayer)
     words: list[Any] = [raws]
     if isinstance(raws, Iterable) and not isinstance(raws, str):
         words = list(raws)
+    if words and all(isinstance(word, np.ndarray) for word in words):
+        return ArrayFrames(words, bayer=bayer)
     if not all(isinstance(word, str | Path) for word in words):
+        kinds = ", ".join(sorted({type(word).__name__ for word in words}))
         raise InputError(
-            "raws are paths here: files, folders, globs, videos. examples/own_order.py and "
-            "docs/how-to/python.md show how to calibrate from arrays in memory"
+            f"raws are {kinds}: need paths (files, folders, globs, videos), arrays, or what "
+            "open_frames returns"
         )
-    return [str(word) for word in words]
+    return open_frames([str(word) for word in words], bayer=bayer, white=white)
 
 
 def _read_known(
@@ -350,9 +379,12 @@ def _read_known(
     if isinstance(known, str | Path):
         return {}, read_earlier_optics(Path(known))
     paths = {name: str(value) for name, value in known.items() if isinstance(value, str | Path)}
+    numbers = {
+        name: float(value) for name, value in known.items() if not isinstance(value, str | Path)
+    }
     if not paths:
-        return {name: float(value) for name, value in known.items()}, None
-    if len(paths) < len(known) or len(set(paths.values())) > 1:
+        return numbers, None
+    if numbers or len(set(paths.values())) > 1:
         raise InputError("known lengths come from one camera file, or all of them are numbers")
     return {}, read_earlier_optics(Path(next(iter(paths.values()))), tuple(paths))
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,18 @@ from lifcal import __version__
 from lifcal.arrays import Float32Array
 from lifcal.bundle import Adjustment
 from lifcal.bundle.files import write_adjustment
+from lifcal.bundle.record import read_record, write_record
 from lifcal.calibration import CalibrateOptions, View, Workbench, calibrate_bench
 from lifcal.calibration.depth_bias import measure_depth_bias
 from lifcal.calibration.rehearsal import compile_ahead
 from lifcal.calibration.views import DepthMaps, flatten, to_gray
-from lifcal.camera import PlenopticCamera, read_camera
+from lifcal.camera import NO_SCALE, PlenopticCamera, read_camera
 from lifcal.diagnostics import Finding
 from lifcal.errors import ConfigError, DataError
 from lifcal.files import hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg
 from lifcal.imaging.preview import fit
-from lifcal.listener import Listener
+from lifcal.listener import Listener, choose_listener
 from lifcal.pipeline.executors import WorkerProcesses
 from lifcal.pipeline.finished import (
     FILES,
@@ -37,6 +39,7 @@ from lifcal.pipeline.finished import (
 )
 from lifcal.pipeline.focusing import FocusRun, describe_settings, focus_frames
 from lifcal.pipeline.tracking import track_frames
+from lifcal.plots import plot_residuals, plot_rig
 from lifcal.ply import PlyElement, format_header
 from lifcal.reconstruction import write_observations
 from lifcal.report import FrameEntry, build_statistics, write_report
@@ -45,6 +48,8 @@ from lifcal.sfm import ColmapEngine, SfmEngine
 if TYPE_CHECKING:
     from lifcal.imaging.frames import Frames
 
+_RECORD = Path("cache", "adjustment.npz")
+"""The adjustment as it was returned, for the next run with the same input."""
 _PICTURE_WIDTH = 700
 """Width of the pictures in the report, px: enough to see what was recorded."""
 
@@ -59,8 +64,8 @@ class Calibration:
     summary : mapping
         What summary.json holds; docs/how-to/reading-the-report.md explains every entry.
     folder : Path
-    adjustment : Adjustment or None
-        With residuals, poses and points; None if the folder was finished already.
+    adjustment : Adjustment
+        With residuals, poses, points and their covariance.
     problems : tuple of str
         Frames that could not be used.
     n_frames : int
@@ -70,7 +75,7 @@ class Calibration:
     camera: PlenopticCamera
     summary: Mapping[str, Any]
     folder: Path
-    adjustment: Adjustment | None = None
+    adjustment: Adjustment
     problems: tuple[str, ...] = ()
     n_frames: int = 0
 
@@ -88,13 +93,41 @@ class Calibration:
         )
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{name}</td><td>{entry['value']:.7g}</td><td>{entry['sigma']:.2g}</td></tr>"
-            for name, entry in self.summary["parameters"].items()
-        )
         return (
-            f"<p>{self.verdict}</p><table><tr><th></th><th>value</th><th>sigma</th></tr>"
-            f"{rows}</table>"
+            f"<p><strong>{escape(self.verdict)}</strong></p>{self.camera._repr_html_()}"
+            f"<p>Files and report.html are in {escape(str(self.folder))}.</p>"
+        )
+
+    def plot_rig(self) -> Any:
+        """Draw the cameras and the points of the scene; return the axes. It needs matplotlib."""
+        camera, state = self.camera, self.adjustment.state
+        width, height = camera.image_size
+        half_fov = (0.5 * width / camera.array.focal_px, 0.5 * height / camera.array.focal_px)
+        return plot_rig(
+            state.rotations.transpose(0, 2, 1),
+            state.positions_world_mm(),
+            state.points_world_mm,
+            half_fov,
+            unit="mm" if camera.scale_source is not None else NO_SCALE,
+        )
+
+    def plot_residuals(self) -> Any:
+        """Draw distribution, mean over the image and size by frame of the residuals.
+
+        It needs matplotlib. Observations that were rejected are left out.
+
+        Returns
+        -------
+        (3,) array of matplotlib axes
+        """
+        problem = self.adjustment.problem
+        observations = problem.observations
+        return plot_residuals(
+            self.adjustment.residuals_px,
+            observations.points_raw_px,
+            observations.view_ids[observations.view_indices],
+            problem.active_mask,
+            self.camera.image_size,
         )
 
 
@@ -147,7 +180,7 @@ def calibrate_frames(
             folder,
             options,
             sources,
-            listener or Listener(),
+            choose_listener(listener),
             sfm_engine or ColmapEngine(options.sfm),
             executor,
             force,
@@ -277,7 +310,9 @@ def _read_finished(folder: Path, key: str) -> Calibration | None:
             return None
         if summary.get("files") != digest_results(folder):
             return None
-        return Calibration(read_camera(folder / "camera.json"), summary, folder)
+        camera = read_camera(folder / "camera.json")
+        adjustment = read_record(folder / _RECORD, key, camera)
+        return None if adjustment is None else Calibration(camera, summary, folder, adjustment)
     except (DataError, ConfigError, AttributeError):
         return None
 
@@ -328,6 +363,7 @@ def _write_all(
     summary["files"] = digest_results(folder)
     summary["inputs"] = dict(inputs)
     summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()
+    write_record(folder / _RECORD, adjustment, compute_key(inputs))
     write_json(folder / "summary.json", summary)
     write_report(summary, folder / "report.html")
     return summary

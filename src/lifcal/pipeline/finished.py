@@ -138,9 +138,8 @@ def _compare(folder: Path, inputs: Mapping[str, Any]) -> list[str]:
     ]
     if not found:  # else they repeat what the options say
         parts = ("scale", "sfm")
-        found = list_differences(
-            *({k: _number(each.get(k)) for k in parts} for each in (old, inputs))
-        )
+        before, after = ({k: _number(each.get(k)) for k in parts} for each in (old, inputs))
+        found = list_differences(before, after)
     digests = summary.get("files")
     for name, digest in digests.items() if isinstance(digests, Mapping) else ():
         path = folder / name

@@ -16,7 +16,6 @@ fused.ply mesh.ply     all frames, if poses are given
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from lifcal.diagnostics import Finding
 from lifcal.errors import DataError, InputError
-from lifcal.files import digest_files, hold_folder
+from lifcal.files import digest_files, hold_folder, make_file_names
 from lifcal.listener import Listener
 from lifcal.pipeline.focusing import (
     FRAMES_FOR_RANGE,
@@ -270,7 +269,7 @@ def make_rgbd(
     folder : Path
         Made if missing. May hold an unfinished run with the same settings, nothing of another one.
     camera_path : Path
-        camera.json.
+        camera.json, or the folder of a calibration, which holds one.
     white_path : Path or None
     metric : MetricOptions
     options : RgbdOptions
@@ -290,6 +289,8 @@ def make_rgbd(
     """
     from lifcal.grid.check import check_grid
 
+    if camera_path.is_dir():
+        camera_path = camera_path / "camera.json"
     times = _list_times(frames, options)
     poses = None if options.poses is None else _read_poses(options, frames, listener)
     with hold_folder(folder):
@@ -596,15 +597,6 @@ def _find_farthest(engine: DepthEngine, usable: UsableFrames) -> float:
 # Frame by frame
 
 
-def make_file_names(names: Sequence[str]) -> list[str]:
-    """Return names without spaces, which the lists of files could not hold."""
-    found = [re.sub(r"\s", "_", name) for name in names]
-    if len(set(found)) < len(found):
-        twice = next(name for name in found if found.count(name) > 1)
-        raise DataError(f"two frames would be called {twice}")
-    return found
-
-
 class RgbdWork(FrameWork["MetricFrame", RgbdEntry]):
     """Makes metric depth and images of frames."""
 
@@ -701,7 +693,12 @@ def _remake_engine(
 def _write_common(run: RgbdRun, engine: DepthEngine, options: RgbdOptions) -> None:
     """Write what other programs need beside the images."""
     from lifcal.camera import PinholeIntrinsics
-    from lifcal.export.rgbd import write_intrinsics, write_lists, write_orbslam
+    from lifcal.export.rgbd import (
+        read_orbslam_depth,
+        write_intrinsics,
+        write_lists,
+        write_orbslam,
+    )
 
     folder, entries, factor = run.store.folder, run.store.entries, run.setup.depth_factor
     if not entries:
@@ -717,6 +714,7 @@ def _write_common(run: RgbdRun, engine: DepthEngine, options: RgbdOptions) -> No
     if fps is None:
         fps = _VIDEO_FPS if options.timestamps is None else _count_fps([time for time, _ in frames])
     write_orbslam(folder / "camera.yaml", k, factor, fps=fps, baseline_m=baseline_m)
+    read_orbslam_depth(folder / "camera.yaml", factor)
 
 
 def _count_fps(times: Sequence[float]) -> int:

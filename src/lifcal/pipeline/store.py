@@ -516,8 +516,10 @@ def list_differences(
         if was == value:
             continue
         if isinstance(value, Mapping) and isinstance(was, Mapping):
-            dotted = ({f"{key}.{name}": part[name] for name in part} for part in (was, value))
-            found += list_differences(*dotted)
+            before, after = (
+                {f"{key}.{name}": part[name] for name in part} for part in (was, value)
+            )
+            found += list_differences(before, after)
         elif key not in files:
             found.append(f"{key} was {_say(was)}, is {_say(value)}")
         elif value is None or was is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lifcal.camera import NO_SCALE, PARAMETERS
+from lifcal.camera.parameters import format_unit, format_value
 from lifcal.files import write_text
 from lifcal.report.figures import Mark, draw_bars, draw_map, draw_series, round_step
 
@@ -141,7 +142,7 @@ def _parameter(summary: Mapping[str, Any], name: str) -> str:
         shown, relative = NO_SCALE, ""
     else:
         held = " (held)" if sigma == 0.0 else ""
-        shown = f"{format_value(value, sigma)} {_powers(unit)}".strip() + held
+        shown = f"{format_value(value, sigma)} {format_unit(unit)}".strip() + held
         lasting = bool(sigma and value) and not name.startswith("c_")  # c has no natural zero
         relative = f"{100.0 * sigma / abs(value):.2g} %" if lasting else ""
         if lasting and sigma > abs(value):
@@ -153,29 +154,6 @@ def _parameter(summary: Mapping[str, Any], name: str) -> str:
         f"<tr><td>{_text(name)}<small>{about}</small></td>"
         f'<td class="number">{_text(shown)}</td><td class="number">{relative}</td></tr>'
     )
-
-
-def format_value(value: float | None, sigma: float | None) -> str:
-    """Return value ± sigma, with two digits of sigma; the value alone without a sigma."""
-    if value is None:
-        return "unknown"
-    if not sigma:
-        return f"{value:.6g}"
-    size = max(abs(value), sigma)
-    power = math.floor(math.log10(size))
-    if -4 < power < 7:
-        power = 0
-    digits = max(0, 1 - math.floor(math.log10(sigma) - power + 1e-9))
-    shown = f"{value / 10.0**power:.{digits}f} ± {sigma / 10.0**power:.{digits}f}"
-    return f"({shown}) × 10{_superscript(str(power))}" if power else shown
-
-
-def _superscript(digits: str) -> str:
-    return digits.translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-def _powers(unit: str) -> str:
-    return re.sub(r"\^(-?\d+)", lambda match: _superscript(match.group(1)), str(unit))
 
 
 def _rig(summary: Mapping[str, Any]) -> str:
