@@ -122,8 +122,7 @@ class OwnSource:
 
 
 def test_a_calibration_takes_sources_of_scale(monkeypatch, tmp_path):
-    raw, own = tmp_path / "raw.png", OwnSource()
-    raw.touch()
+    raw, own = np.zeros((8, 6), np.uint8), OwnSource()
     monkeypatch.setattr(
         "lifcal.pipeline.calibration.calibrate_frames", lambda frames, folder, options, *_: options
     )

@@ -567,7 +567,8 @@ def test_deep_and_binary(tmp_path: Path) -> None:
 
 def test_no_file(tmp_path: Path) -> None:
     fails(tmp_path / "none.json", "no such file")
-    fails(tmp_path, "folder")
+    with pytest.raises(DataError, match=r"camera\.json: no such file"):
+        read_camera(tmp_path)
 
 
 def test_truncated_everywhere(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def recording(tmp_path_factory):
         (("--points", 3), "points is 3, needs 50 or more"),
         (("--seed", -1), "seed is -1"),
         (("--matching", "random"), "'random'"),
-        (("--grid", "a.json", "--xml", "b.xml"), "give only one"),
+        (("--grid", __file__, "--xml", __file__), "give only one"),
         (("--bayer", "rgb"), "Bayer pattern"),
         (("--loss", "cauchi"), "Did you mean 'cauchy'?"),
         (("--set", "measure.windowpx=4"), "Did you mean 'measure.window_px'?"),

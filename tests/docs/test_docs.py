@@ -61,7 +61,12 @@ def test_tutorial_runs(tmp_path):
             if command[:3] == ["-m", "lifcal", "calibrate"]:
                 assert "Good: " in done.stdout
     assert len(ran) >= 6
-    for file in ("grid_fit.png", "camera/report.html", "rgbd/view.html", "colmap/points3D.txt"):
+    for file in (
+        "grid_fit.png",
+        "camera/report.html",
+        "rgbd/view.html",
+        "colmap/sparse/0/points3D.bin",
+    ):
         assert (tmp_path / file).stat().st_size > 0
 
 

@@ -160,7 +160,7 @@ def calibrate(
             bayer=bayer,
             every=every,
             frames=frames,
-            exclude=exclude or (),
+            exclude=exclude,
             focal_length_mm=focal_length_mm,
             marker_size_mm=marker_size_mm,
             marker_distances=marker_distances,

@@ -76,7 +76,7 @@ def focus(
             bayer=bayer,
             every=every,
             frames=frames,
-            exclude=exclude or (),
+            exclude=exclude,
             depth_range=depth_range,
             scale=scale,
             listener=RichListener(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,7 @@ def markers(
     dictionary: Annotated[
         str, typer.Option(help="ArUco dictionary of the markers.")
     ] = "DICT_6X6_250",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Make a PDF with ArUco markers that give a calibration its scale.
 
@@ -38,6 +40,9 @@ def markers(
         size_mm, paper=paper.lower(), dictionary=dictionary, first=first, pages=pages
     )
     write_bytes(out, sheet.content)
+    if as_json:
+        print(json.dumps({"file": str(out), "size_mm": size_mm, "pages": sheet.pages}))
+        return
     output().print(
         f"{out}: markers {sheet.pages[0][0]} to {sheet.pages[-1][-1]} of {dictionary} with sides "
         f"of {size_mm:g} mm, {len(sheet.pages)} page{'s' if len(sheet.pages) > 1 else ''} "

@@ -50,7 +50,7 @@ def calibrate(
     bayer: str | None = None,
     every: int | None = None,
     frames: tuple[int, int] | None = None,
-    exclude: str | Sequence[str] = (),
+    exclude: str | Sequence[str] | None = None,
     focal_length_mm: float | None = None,
     marker_size_mm: float | None = None,
     marker_distances: str | Path | None = None,
@@ -221,7 +221,7 @@ def focus(
     bayer: str | None = None,
     every: int | None = None,
     frames: tuple[int, int] | None = None,
-    exclude: str | Sequence[str] = (),
+    exclude: str | Sequence[str] | None = None,
     depth_range: tuple[float, float] | None = None,
     scale: float = 0.5,
     listener: Listener | None = None,
@@ -390,11 +390,12 @@ def _read_known(
 
 
 def _make_choice(
-    every: int | None, ends: tuple[int, int] | None, exclude: str | Sequence[str]
+    every: int | None, ends: tuple[int, int] | None, exclude: str | Sequence[str] | None
 ) -> FrameChoice:
     from lifcal.pipeline.choice import FrameChoice
 
-    return FrameChoice(every, ends, (exclude,) if isinstance(exclude, str) else tuple(exclude))
+    names = (exclude,) if isinstance(exclude, str) else tuple(exclude or ())
+    return FrameChoice(every, ends, names)
 
 
 def _list_sources(
