@@ -65,7 +65,7 @@ def test_tutorial_runs(tmp_path):
         "grid_fit.png",
         "camera/report.html",
         "rgbd/view.html",
-        "colmap/sparse/0/points3D.bin",
+        "colmap/sparse/0/points3D.txt",
     ):
         assert (tmp_path / file).stat().st_size > 0
 

@@ -256,7 +256,7 @@ def start(recording, out, mark):
     raws.mkdir()
     for index in range(MANY):
         shutil.copy(recording / "raw" / f"{index % 2}.png", raws / f"{index}.png")
-    words = ["focus", raws, "--grid", recording / "grid.json", "-o", out, "--jobs", 2]
+    words = ["focus", raws, "--grid", recording / "grid.json", "-o", out, "--jobs", 2, "--quiet"]
     return words, subprocess.Popen(
         [sys.executable, "-m", "lifcal", *map(str, words)],
         stdout=subprocess.DEVNULL,
