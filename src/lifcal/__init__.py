@@ -1,12 +1,12 @@
 """Calibration, depth and simulation for micro-lens-array light field cameras.
 
-What most programs use is here; docs/how-to/python.md shows how. From raws to results: `find_grid`,
-`focus`, `calibrate`, `open_calibration`, `DepthEngine`. Each room of the package (`lifcal.camera`,
-`lifcal.calibration`, ...) offers more, and says what in its docstring.
+This module offers what most programs use; docs/how-to/python.md shows how. `find_grid`, `focus`,
+`calibrate`, `open_calibration` and `DepthEngine` lead from raws to results. Each subpackage
+(`lifcal.camera`, `lifcal.calibration`, ...) offers more; its docstring says what.
 
-The names below are loaded when first used, so that `import lifcal` is fast. What a run does is
-logged to `lifcal.stages` and `lifcal.findings` (see `lifcal.listener`); nothing is shown unless the
-program sets up logging.
+The names below are loaded when first used, so that `import lifcal` is fast. The progress of a run
+is logged to `lifcal.stages` and `lifcal.findings` (see `lifcal.listener`); nothing is shown unless
+the program sets up logging.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from lifcal import compiled_cache
 
 __version__ = "0.1.0"
 
-# After a product, OpenBLAS' threads spin for 0.1 s on the cores that our own loops need next:
-# an iteration of the adjustment takes twice as long. As the binary logarithm of clock cycles, 4 is
-# the least. NumPy reads it when it is first imported; what the user has set stays.
+# After a matrix product, the threads of OpenBLAS wait actively for 0.1 s, on the cores that
+# lifcal's own loops need next. That doubles the time of an iteration of the adjustment. The value
+# is the binary logarithm of the clock cycles to wait; 4 is the smallest one allowed. OpenBLAS reads
+# it when NumPy is first imported; a value that the user has set is kept.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 logging.getLogger("lifcal").addHandler(logging.NullHandler())
 
-# Before any compiled loop is imported.
+# This must run before any compiled loop is imported.
 compiled_cache.prepare()
 
 if TYPE_CHECKING:

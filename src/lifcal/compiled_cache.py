@@ -1,10 +1,10 @@
-"""Where numba keeps compiled loops: a folder that can be written, and files that can be read.
+"""The folder in which numba stores compiled loops, and the removal of damaged files in it.
 
-Numba keeps them in the folder that `NUMBA_CACHE_DIR` names, beside the source, or in the user's own
-cache, whichever of these can be written first. Where none can (a package that root installed, used
-by an account without a home), importing a compiled loop would fail. `prepare` then names a private
-folder for temporary files. `mend` has files removed that are damaged, and what they held compiled
-anew.
+Numba uses the first of these folders that can be written: the one that `NUMBA_CACHE_DIR` names, the
+folder of the source files, the cache folder of the user. If none can be written (for example if
+root installed the package and the account has no home folder), importing a compiled loop would
+fail. `prepare` then sets `NUMBA_CACHE_DIR` to a private temporary folder. `mend` makes numba remove
+damaged files and compile their loops again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ LOG = logging.getLogger("lifcal.compiled_cache")
 _VARIABLE = "NUMBA_CACHE_DIR"
 
 note = ""
-"""What to tell the user of the folder; empty if it is one of numba's own."""
+"""Message to the user about a temporary folder; empty if numba uses one of its usual folders."""
 
 
 def prepare() -> None:
-    """Name a private temporary folder if numba has none that can be written."""
+    """Make numba use a private temporary folder if it can write to none of its usual folders."""
     global note
     if os.name == "nt" or any(map(_is_writable, _list_places())):
         return
@@ -36,16 +36,16 @@ def prepare() -> None:
         "need not compile"
     )
     os.environ[_VARIABLE] = str(folder)
-    if "numba" in sys.modules:  # it has read the environment already
+    if "numba" in sys.modules:  # numba has already read the environment variables
         sys.modules["numba"].config.reload_config()
 
 
 def _list_places() -> list[list[Path]]:
-    """Return the places that numba tries, in its order: in each, all folders must be writable."""
+    """Return the choices that numba tries, in its order; each needs all its folders writable."""
     package = Path(__file__).parent
     given = os.environ.get(_VARIABLE)
     rooms = {file.parent / "__pycache__" for file in package.glob("*/_kernels*.py")}
-    home = Path("~").expanduser()  # stays as it is for an account that has none
+    home = Path("~").expanduser()  # remains "~" for an account without a home folder
     mac = home / "Library" / "Caches"
     usual = mac if sys.platform == "darwin" else home / ".cache"
     user = Path(os.environ.get("XDG_CACHE_HOME", usual))
@@ -57,7 +57,7 @@ def _list_places() -> list[list[Path]]:
 
 
 def _is_writable(folders: list[Path]) -> bool:
-    """Tell whether all folders can be written, or made; False for no folder."""
+    """Tell whether all folders can be written or created; False for an empty list."""
     for folder in folders:
         place = folder
         while not place.exists() and place != place.parent:
@@ -68,7 +68,10 @@ def _is_writable(folders: list[Path]) -> bool:
 
 
 def _make_private() -> Path | None:
-    """Return a folder that only this user can write: who can write there runs code as the user."""
+    """Return a temporary folder that only this user can write, or None if none can be created.
+
+    Whoever can write to the cache can make this user's programs run other code.
+    """
     import tempfile
 
     try:
@@ -84,7 +87,7 @@ def _make_private() -> Path | None:
 
 
 def _make_passing() -> Path:
-    """Return a folder of another name, which is removed when the process ends."""
+    """Return a folder with a random name, which is removed when the process ends."""
     import atexit
     import shutil
     import tempfile
@@ -95,7 +98,7 @@ def _make_passing() -> Path:
 
 
 def mend() -> None:
-    """Have damaged files of the cache removed, and said, where numba would raise an exception."""
+    """Make numba remove damaged cache files with a warning, instead of raising an exception."""
     from numba.core.caching import IndexDataCacheFile
 
     original = IndexDataCacheFile.load
@@ -110,7 +113,7 @@ def mend() -> None:
             for path in index.parent.glob(f"{index.stem}.*"):
                 path.unlink(missing_ok=True)
             LOG.warning(
-                "%s: was damaged (%s) and is removed; what it held is compiled anew",
+                "%s: was damaged (%s) and has been removed; its loop is compiled again",
                 index,
                 type(error).__name__,
             )

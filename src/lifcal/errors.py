@@ -1,4 +1,7 @@
-"""Exceptions: one tree, so that a caller can tell a bad file from a bad argument from no answer."""
+"""The exceptions of lifcal: separate classes for a bad argument, a bad file, and no usable answer.
+
+All of them are subclasses of `LifcalError`.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ class DataError(LifcalError):
 
 
 class ConfigError(LifcalError):
-    """A name or key is not known. The message says what is allowed and the nearest match."""
+    """A name or key is not known. The message lists those allowed and suggests the nearest one."""
 
     @classmethod
     def unknown(cls, what: str, value: str, allowed: Iterable[str]) -> ConfigError:
-        """Build the message for an unknown `what` called `value`."""
+        """Build the error for a `value` that is not `allowed`; `what` says what it names."""
         allowed = list(allowed)
         nearest = difflib.get_close_matches(value, allowed, n=1)
         hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
@@ -37,9 +40,9 @@ class EstimationError(LifcalError):
     Attributes
     ----------
     stage : str
-        The stage that gave up.
+        Name of the stage that found no usable answer.
     evidence : mapping
-        The figures that made it give up.
+        The numbers on which that decision rests.
     """
 
     def __init__(
@@ -50,12 +53,12 @@ class EstimationError(LifcalError):
         self.evidence: dict[str, Any] = dict(evidence or {})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let the error travel between processes."""
+        """Make the error picklable, so that one raised in a worker process reaches its caller."""
         return _make_estimation_error, (str(self), self.stage, self.evidence)
 
 
 class MissingDependencyError(LifcalError, ImportError):
-    """A package that an extra brings is not installed. The message names the extra."""
+    """An optional package is missing. The message names the extra of lifcal that installs it."""
 
 
 def _make_estimation_error(message: str, stage: str, evidence: dict[str, Any]) -> EstimationError:

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Reading files with clear errors, and writing them atomically: whole or not at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PART = ".lifcal-part"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to `path`: afterwards the file is whole, or as it was before.
+    """Write `content` to `path` atomically: afterwards the file is complete, or as it was before.
 
     The bytes go to a temporary file in the same folder, which is then renamed.
     """
@@ -33,7 +33,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
-            os.fsync(stream.fileno())  # or a power cut leaves an empty file of the right name
+            os.fsync(stream.fileno())  # without it, a power cut could leave an empty file
         # mkstemp makes files private; give the permissions that open() would have given.
         umask = os.umask(0)
         os.umask(umask)
@@ -52,19 +52,19 @@ def is_part(path: Path) -> bool:
 
 
 def make_part_path(folder: Path, name: str) -> Path:
-    """Return a path for a file that is of use during a run only; `remove_parts` removes it."""
+    """Return a path for a file that only the current run needs; `remove_parts` removes it."""
     return folder / f".{name}{_PART}"
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove the temporary files that killed runs left in a folder."""
+    """Remove temporary files from a folder, also those that killed runs left there."""
     for part in folder.glob(f".*{_PART}"):
         part.unlink(missing_ok=True)
 
 
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """Make a folder and keep other runs out of it; afterwards remove it if it stayed empty.
+    """Create a folder and lock it against other runs; afterwards remove it if it is still empty.
 
     The operating system releases the lock when the process ends, for whatever reason. Where folders
     cannot be locked (Windows, some network drives), other runs are not kept out.
@@ -103,7 +103,7 @@ def _lock(folder: Path) -> int | None:
     except BlockingIOError:
         os.close(handle)
         raise DataError(f"{folder}: another run is writing there") from None
-    except OSError:  # a drive that has no locks
+    except OSError:  # this file system has no locks
         pass
     return handle
 
@@ -135,7 +135,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file, and wait until it is on the disk.
 
-    A run that is killed can leave a part of the last line; whoever reads the file leaves it out.
+    A run that is killed can leave an incomplete last line; readers must ignore it.
     """
     try:
         with path.open("ab") as stream:
@@ -147,7 +147,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def read_bytes(path: Path, *, limit: int = 1 << 28, name: Path | None = None) -> bytes:
-    """Return what is in `path`; messages call the file `name`, if that is given.
+    """Return the content of the file `path`. Error messages call it `name` if that is given.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def read_bytes(path: Path, *, limit: int = 1 << 28, name: Path | None = None) ->
 
 
 def read_json(path: Path, *, limit: int = 1 << 28) -> dict[str, Any]:
-    """Return the JSON object in `path`; DataError says where it is broken."""
+    """Return the JSON object in `path`; a DataError names line and column of a syntax error."""
     content = read_bytes(path, limit=limit)
     try:
         value = json.loads(content)
@@ -184,7 +184,7 @@ def read_json(path: Path, *, limit: int = 1 << 28) -> dict[str, Any]:
 
 
 def digest_files(sources: Mapping[str, Path | None]) -> dict[str, str | None]:
-    """Return a fingerprint of each given file, by which a changed file is noticed."""
+    """Return a hash of each file's content, by which changes are noticed; None stays None."""
     return {
         key: None
         if path is None
@@ -194,16 +194,19 @@ def digest_files(sources: Mapping[str, Path | None]) -> dict[str, str | None]:
 
 
 def make_file_names(names: Sequence[str]) -> list[str]:
-    """Return names without spaces, which the lists of files could not hold."""
+    """Return names with white space replaced by underscores.
+
+    Words are separated by white space in the text files that list the frames.
+    """
     found = [re.sub(r"\s", "_", name) for name in names]
     if len(set(found)) < len(found):
         twice = next(name for name in found if found.count(name) > 1)
-        raise DataError(f"two frames would be called {twice}")
+        raise DataError(f"two frames would have the same file name {twice}; rename one of them")
     return found
 
 
 def make_plain(value: Any) -> Any:
-    """Return plain JSON types; NaN and infinity become null, what is unknown becomes text."""
+    """Return a value as plain JSON types; NaN and infinity become null, other types text."""
     if value is None or isinstance(value, bool | str | int):
         return value
     if isinstance(value, float):

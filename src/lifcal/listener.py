@@ -1,4 +1,4 @@
-"""How a long run tells what it does: to Python's logging, or to a listener of one's own.
+"""Progress of a long run: it is sent to Python's logging, or to a listener that the user provides.
 
 The loggers are `lifcal.stages` (a stage begins: INFO; a step of it is done: DEBUG) and
 `lifcal.findings` (INFO for notes, WARNING for what makes the result doubtful; the record's
@@ -22,17 +22,21 @@ _findings = logging.getLogger("lifcal.findings")
 
 
 class Listener:
-    """Is told how a run goes, and logs it. Override a method to show it in another way."""
+    """Receives the progress of a run and logs it. Override a method to show it in another way."""
 
     @contextmanager
     def status(self, text: str) -> Iterator[None]:
-        """Work whose length is not known."""
+        """Report work of unknown length, which is done inside the `with` block."""
         _stages.info("%s", text)
         yield
 
     @contextmanager
     def steps(self, text: str, total: int) -> Iterator[Callable[[str], None]]:
-        """Work in steps; the function that it gives is called after each, with a new text or ''."""
+        """Report work in steps, which is done inside the `with` block.
+
+        The value of the block is a function that the work calls after each step, with a new text to
+        show, or with '' to keep the old one.
+        """
         _stages.info("%s (%d steps)", text, total)
         done = 0
 
@@ -44,7 +48,7 @@ class Listener:
         yield step
 
     def finding(self, finding: Finding) -> None:
-        """Tell what a stage noticed, as soon as it is known."""
+        """Report a finding as soon as a stage has made it."""
         level = logging.INFO if finding.severity is Severity.NOTE else logging.WARNING
         _findings.log(level, "%s: %s", finding.code, finding.text, extra={"finding": finding})
 
@@ -56,7 +60,7 @@ class NotebookListener(Listener):
     """
 
     _LEAST_S = 0.2
-    """Seconds between two changes of a bar: a browser need not draw more."""
+    """Shortest time between two updates of a bar in s; people do not see faster ones."""
 
     @contextmanager
     def status(self, text: str) -> Iterator[None]:
@@ -88,13 +92,13 @@ class NotebookListener(Listener):
         shown.update(_html(f"{escape(text)}: {_format_seconds(begin)}"))
 
     def finding(self, finding: Finding) -> None:
-        """Show it as a line."""
+        """Show the finding as a line of text."""
         super().finding(finding)
         _show(f"<em>{escape(finding.severity.value)}</em>: {escape(finding.text)}")
 
 
 def choose_listener(listener: Listener | None) -> Listener:
-    """Return the listener that was given; else one that shows progress if this is a notebook."""
+    """Return `listener`; for None, one that shows progress in a notebook and logs elsewhere."""
     if listener is not None:
         return listener
     return NotebookListener() if _is_notebook() else Listener()
@@ -117,7 +121,7 @@ def _html(text: str) -> Any:
 
 
 def _show(text: str) -> Any:
-    """Show HTML below the cell; return a handle with which it is changed."""
+    """Show HTML below the cell, and return a handle whose `update` replaces it."""
     return _ipython_display().display(_html(text), display_id=True)
 
 

@@ -1,8 +1,8 @@
 """Pictures for notebooks and scripts, drawn with matplotlib (`pip install "lifcal[plots]"`).
 
 The functions take arrays. `Calibration.plot_rig`, `Calibration.plot_residuals` and
-`MetricFrame.plot` call them with what they hold. Each makes a figure and returns its axes; in a
-script, `matplotlib.pyplot.show()` opens the window.
+`MetricFrame.plot` call them with their own arrays. Each function makes a figure and returns its
+axes; in a script, `matplotlib.pyplot.show()` opens the window.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CELLS = 12
 """Number of cells along the longer side of the image in which residuals are averaged."""
 _LEAST_IN_CELL = 10
-"""Fewer residuals than this do not give a mean that says anything."""
+"""Smallest number of residuals in a cell; the mean of fewer is mostly noise and is not drawn."""
 _PYRAMID = 0.06
 """Length of a drawn camera as a fraction of the extent of the rig."""
 
@@ -47,9 +47,11 @@ def plot_rig(
     Parameters
     ----------
     rotations : (n_views, 3, 3) float64
-        Of world_from_cam.
+        Rotation of each camera, from camera to world coordinates.
     positions_world_mm : (n_views, 3) float64
+        Position of each camera.
     points_world_mm : (n_points, 3) float64
+        Points of the scene.
     half_fov : (float, float)
         Half the width and height of the image, divided by the focal length.
     unit : str
@@ -94,11 +96,11 @@ def plot_residuals(
     Parameters
     ----------
     residuals_px : (n, 2) float64
-        Where the camera shows each point minus where it was measured.
+        Projected minus measured position of each point.
     places_px : (n, 2) float64
-        Where it was measured in the raw.
+        Measured position in the raw.
     views : (n,) int64
-        Number of the frame.
+        Index of the frame in which the point was measured.
     used : (n,) bool
         False for observations that were rejected as outliers, which are not drawn.
     image_size : (int, int)
@@ -142,7 +144,7 @@ def plot_residuals(
 def _average_in_cells(
     places: FloatArray, residuals: FloatArray, image_size: tuple[int, int]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the middle of each cell that has enough residuals, (n, 2), and their mean, (n, 2)."""
+    """Return the centers of cells with enough residuals, (n, 2), and the means there, (n, 2)."""
     cell = max(image_size) / _CELLS
     cols = int(np.ceil(image_size[0] / cell))
     at = np.floor((places + 0.5) / cell).astype(np.int64)
@@ -167,9 +169,9 @@ def plot_depth(
     Parameters
     ----------
     image : (rows, cols) or (rows, cols, 3) float32
-        0 to 1.
+        Brightness from 0 to 1.
     depth_mm, sigma_mm : (rows, cols) float32
-        NaN where unknown, which is left white.
+        Depth and its standard deviation. NaN (unknown) is left white.
     unit : str
         Unit of depth for the labels.
 

@@ -1,4 +1,4 @@
-"""PLY files: the one place that knows how their header is written."""
+"""Headers of PLY files, shared by all functions that write such files."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class PlyElement:
 def format_header(
     elements: Sequence[PlyElement], *, comment: str = "", binary: bool = False
 ) -> str:
-    """Return the header of a PLY file, with the end of its last line.
+    """Return the header of a PLY file, up to and including the line `end_header`.
 
     Parameters
     ----------
     elements : sequence of PlyElement
     comment : str
-        One line; none if it is empty.
+        A comment of one line; '' writes none.
     binary : bool
-        Whether rows follow as little-endian bytes, or else as text.
+        Whether the rows after the header are little-endian binary numbers; otherwise they are text.
     """
     lines = ["ply", f"format {'binary_little_endian' if binary else 'ascii'} 1.0"]
     if comment:

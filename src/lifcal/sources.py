@@ -1,4 +1,4 @@
-"""Which files a recording is made of. Nothing is opened, and nothing heavy is imported."""
+"""Lists the files that make up a recording. It opens no file, and importing it is fast."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def list_files(sources: str | Path | Sequence[str | Path]) -> list[Path]:
     ----------
     sources : path, glob, or sequence of them
         Folders (their images, not those of folders inside), globs, images and videos. Images of a
-        folder or glob are sorted by name as people do: 2 before 10. A list keeps its order.
+        folder or glob are sorted by name in natural order (2 before 10). A list keeps its order.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def list_files(sources: str | Path | Sequence[str | Path]) -> list[Path]:
 
 
 def check_files(*paths: str | Path | None) -> None:
-    """Raise DataError if a file is not there; None stands for one that was not given."""
+    """Raise DataError if a file does not exist; a path that was not given (None) is skipped."""
     for path in paths:
         if path is not None and not Path(path).exists():
             raise DataError(f"{path}: no such file")

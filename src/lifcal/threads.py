@@ -13,8 +13,8 @@ import numba
 from lifcal import compiled_cache
 
 _PARTS_PER_THREAD = 4
-"""Parts for each thread. More than one lets a thread that is done with easy items take over
-work."""
+"""Number of parts for each thread. With several, a thread whose items take less time processes more
+parts, and all threads end at about the same time."""
 
 
 class Threads:
@@ -31,7 +31,7 @@ class Threads:
 
     @property
     def pool(self) -> ThreadPoolExecutor:
-        """Return the threads besides the calling one."""
+        """The pool of threads that work beside the calling one."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(max(self.count - 1, 1), "lifcal")
@@ -53,9 +53,10 @@ class PartedLoop:
     function : callable
         Processes the items from `begin` to `end`. The output for an item must not depend on others.
     count : callable
-        Returns the number of items from those of the arguments that its parameters name.
+        Returns the number of items. Its parameters have the names of those arguments of `function`
+        that it needs.
     least : int
-        Smallest number of items in a part, so that starting a thread pays.
+        Smallest number of items in a part: with fewer, starting a thread costs more than it saves.
     options : dict
         Options of numba's compiler. A division by zero gives the IEEE result and never an
         exception, so that one bad item does not end the whole loop.
@@ -93,7 +94,7 @@ class PartedLoop:
         ]
         try:
             self._work(parts, size, n, arguments)
-        finally:  # they write to the arguments, so none of them may outlive the call
+        finally:  # the other threads write to the arguments, so all must end before the call does
             wait(others)
         for other in others:
             other.result()
@@ -106,8 +107,9 @@ class PartedLoop:
 def in_parts(
     count: Callable[..., int], *, least: int = 1, **options: Any
 ) -> Callable[[Callable[..., None]], PartedLoop]:
-    """Compile a loop, and share its items out to all cores when it is called.
+    """Return a decorator that compiles a loop and splits its index range across threads.
 
-    `count` and `least` are those of `PartedLoop`; the other options are numba's.
+    The decorated loop receives its own `begin` and `end`; callers leave them out. `count` and
+    `least` are those of `PartedLoop`; the other options are numba's.
     """
     return lambda function: PartedLoop(function, count, least, options)

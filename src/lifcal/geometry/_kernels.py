@@ -14,8 +14,8 @@ def pixels_within(position, reach, count):
 
     The axis has pixels 0 to count - 1. A position that is NaN, infinite or farther than `reach`
     from all of them, and a `reach` that is NaN, give an empty range. The limits are applied before
-    a number becomes an integer, because the conversion of a number that no integer holds is
-    undefined.
+    a float is converted to an integer, because the conversion of NaN or of a number that is too
+    large is undefined.
     """
     if not (-reach <= position <= count - 1 + reach) or math.isinf(position):
         return 0, 0
@@ -27,8 +27,8 @@ def pixels_within(position, reach, count):
 def take_median(values):
     """Sort a few finite values in place and return their median; NaN if there are none.
 
-    Insertion sort is fast enough for the hundreds of values that kernels have at most, and compiles
-    in a fraction of the time that NumPy's median needs.
+    Kernels pass at most some hundred values, for which insertion sort is fast enough. It compiles
+    in a fraction of the time that NumPy's median takes.
     """
     n = values.shape[0]
     if n == 0:

@@ -44,7 +44,7 @@ class RigidTransform:
     def from_rotation_vector(
         cls, rotation_vector: npt.ArrayLike, translation_mm: npt.ArrayLike
     ) -> RigidTransform:
-        """Build from an axis times an angle in radians, and a translation."""
+        """Build from a rotation vector (axis times angle in radians) and a translation."""
         vector = check_array(rotation_vector, "rotation_vector", (3,), finite=True)
         translation = check_array(translation_mm, "translation_mm", (3,), finite=True)
         return cls(Rotation.from_rotvec(vector).as_matrix(), translation)
@@ -53,7 +53,7 @@ class RigidTransform:
     def from_quaternion(
         cls, quaternion_xyzw: npt.ArrayLike, translation_mm: npt.ArrayLike
     ) -> RigidTransform:
-        """Build from a quaternion (x, y, z, w), normalised here, and a translation."""
+        """Build from a quaternion (x, y, z, w) of any length but zero, and a translation."""
         quaternion = check_array(quaternion_xyzw, "quaternion_xyzw", (4,), finite=True)
         if not np.linalg.norm(quaternion) > 0:
             raise InputError("quaternion_xyzw is zero")
@@ -93,10 +93,10 @@ class RigidTransform:
         )
 
     def step(self, delta: npt.ArrayLike) -> RigidTransform:
-        """Move on the manifold: turn the target frame by `delta[:3]`, then shift by `delta[3:]`.
+        """Take a step on the manifold of poses: rotate by `delta[:3]`, then shift by `delta[3:]`.
 
-        A point goes from `x` to `exp(delta[:3]) x + delta[3:]`, so at `delta = 0` its derivative is
-        `[-[x]_x | I]`. All pose derivatives in lifcal are with respect to this step.
+        A transformed point `x` becomes `exp(delta[:3]) x + delta[3:]`, so its derivative at
+        `delta = 0` is `[-[x]_x | I]`. All pose derivatives in lifcal are with respect to this step.
 
         Parameters
         ----------

@@ -20,7 +20,7 @@ class SimilarityTransform:
     rotation : (3, 3) float64
     translation_mm : (3,) float64
     scale : float
-        1 for a rigid transform.
+        Scale factor; 1 for a rigid transform.
     """
 
     rotation: FloatArray
@@ -38,15 +38,15 @@ class SimilarityTransform:
     ) -> SimilarityTransform:
         """Estimate the transform from source to target points by least squares.
 
-        The closed form of Umeyama (1991): the rotation from a singular value decomposition of the
-        points' covariance, mirrored if it were a reflection.
+        This is the closed-form solution of Umeyama (1991). The rotation comes from a singular value
+        decomposition of the points' covariance; a sign is changed where it would be a reflection.
 
         Parameters
         ----------
         source_mm, target_mm : (n, 3) float64
             Three points or more, not on one line.
         with_scale : bool
-            Whether the scale is free; otherwise it is 1.
+            Whether the scale is estimated; otherwise it is 1.
         """
         source = check_array(source_mm, "source_mm", (None, 3), finite=True)
         target = check_array(target_mm, "target_mm", (len(source), 3), finite=True)

@@ -15,9 +15,9 @@ from lifcal.files import read_bytes, write_text
 from lifcal.geometry.rigid import RigidTransform
 
 _LEAST_STEP_S = 1e-6
-"""Smallest difference of two times, in s, because files hold six decimals."""
+"""Smallest difference of two times in s: files store six decimals, so smaller ones would vanish."""
 _MOST_SECONDS = 1e11
-"""Largest valid time in s since 1970, beyond the year 5000. Times in ms or us are larger."""
+"""Largest valid time in s since 1970, in the year 5138. Present times in ms or us are larger."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +66,8 @@ def write_tum(path: str | Path, trajectory: Trajectory, labels: Sequence[str] = 
     path : str or Path
     trajectory : Trajectory
     labels : sequence of str
-        One for each pose, or none: the file of its raw, for example. Each is a line of its own
-        before that of the pose and begins with `#`, so that readers of TUM files skip it.
+        A text for each pose, for example the name of its raw file; empty for none. Each text is
+        written as a comment line (`# ...`) before its pose; readers of TUM files skip such lines.
     """
     if labels and len(labels) != len(trajectory.world_from_cam):
         raise InputError(f"{len(labels)} labels for {len(trajectory.world_from_cam)} poses")
@@ -76,7 +76,7 @@ def write_tum(path: str | Path, trajectory: Trajectory, labels: Sequence[str] = 
         zip(trajectory.timestamps, trajectory.world_from_cam, strict=True)
     ):
         if labels:
-            # Some readers open the file in an encoding of their own.
+            # Labels are written in ASCII, because some readers do not open the file as UTF-8.
             label = labels[index].encode("ascii", "backslashreplace").decode()
             lines.append(f"# {' '.join(label.split())}")
         numbers = [*(pose.translation_mm / 1000.0), *pose.quaternion_xyzw()]
@@ -85,7 +85,7 @@ def write_tum(path: str | Path, trajectory: Trajectory, labels: Sequence[str] = 
 
 
 def read_tum(path: str | Path) -> Trajectory:
-    """Read a TUM trajectory; DataError names the line that is wrong."""
+    """Read a trajectory in the TUM format; a DataError names the line that is wrong."""
     timestamps: list[float] = []
     poses: list[RigidTransform] = []
     text = read_bytes(Path(path)).decode("utf-8", errors="replace")
@@ -105,7 +105,7 @@ def read_tum(path: str | Path) -> Trajectory:
 
 
 def read_timestamps(path: Path) -> list[float]:
-    """Read rising times, the first word of each line; DataError names a line that is wrong."""
+    """Read ascending times, the first word of each line; a DataError names a line that is wrong."""
     found: list[float] = []
     text = read_bytes(path).decode("utf-8", errors="replace")
     for number, line in enumerate(text.splitlines(), start=1):
