@@ -2,8 +2,8 @@
 
 `PlenopticCamera` projects points into micro images and back; `PhysicalParameters` and
 `PinholeArray` are the two forms of its lengths; `MicroLensGrid` holds where the micro images are.
-`read_camera`, `write_camera`, `read_grid` and `write_grid` handle camera.json and grid.json, other
-functions the files of other programs.
+`read_camera`, `write_camera`, `read_grid` and `write_grid` handle camera.json and grid.json; other
+functions handle the files of other programs.
 """
 
 from lifcal.camera.apertures import Apertures, OverlapDiscs, compute_disc_overlap

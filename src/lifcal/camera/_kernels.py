@@ -25,16 +25,17 @@ T_X, T_Y = 5, 6
 """Entries of the intrinsics: the five parameters of the pinhole array, and the tilt."""
 
 BY_POINT, BY_F, BY_C, BY_ALPHA, BY_BETA, BY_DISTORTION = 0, 3, 4, 6, 7, 8
-"""First columns of the derivatives of a projection: by the point (3), F, c (2), alpha, beta and the
-distortion. The two columns of the tilt follow those of the distortion."""
+"""First columns of the derivatives of a projection with respect to the point (3 columns), F, c (2),
+alpha, beta and the distortion. The two columns of the tilt follow those of the distortion."""
 
 _INVERSE_TOLERANCE_PX = 1e-11
-"""Error at which the inverse of a distortion has converged; the rounding of raw coordinates of a
-large sensor is of this order."""
+"""Error at which the iterative inverse of a distortion counts as converged. The rounding error of
+raw coordinates on a large sensor is of this order."""
 _INVERSE_STEPS = 50
-"""Largest number of Newton steps; a handful is enough except close to the fold."""
+"""Largest number of Newton steps. A few are enough, except close to the radius at which the
+distortion folds back on itself."""
 _BISECTIONS = 12
-"""Halvings of the interval of radii before Newton's method takes over."""
+"""Number of bisections of the radius that give Newton's method its start value."""
 
 
 class Centers(NamedTuple):
@@ -43,9 +44,9 @@ class Centers(NamedTuple):
     Parameters
     ----------
     places : (n_centers, 2) float64
-        NaN beyond the distortion's fold.
+        The centers; NaN beyond the radius at which the distortion folds back on itself.
     by_c, by_k : (n_centers, 2, 2) and (n_centers, 2, n_k) float64
-        Derivatives by the principal point and by the distortion coefficients.
+        Derivatives with respect to the principal point and to the distortion coefficients.
     """
 
     places: FloatArray
@@ -60,7 +61,7 @@ class Centers(NamedTuple):
 
 @njit(cache=True)
 def distort_point(model, k, x, y):
-    """Return the distorted point and the 2 x 2 derivative by the undistorted one."""
+    """Return the distorted point and its 2 x 2 derivative with respect to the undistorted one."""
     if model == BROWN:
         r2 = x * x + y * y
         radial = r2 * (k[0] + r2 * (k[1] + r2 * k[2]))
@@ -88,7 +89,7 @@ def distort_point(model, k, x, y):
 
 @njit(cache=True)
 def distort_by_parameters(model, k, x, y, out):
-    """Fill `out` (2, n_parameters) with the derivative of the distorted point by `k`."""
+    """Fill `out` (2, n_parameters) with the derivative of the distorted point by each of `k`."""
     if model == BROWN:
         r2 = x * x + y * y
         r4 = r2 * r2
@@ -173,7 +174,7 @@ def distort_points(begin, end, model, k, cx, cy, points, out):
 
 @in_parts(lambda points: len(points), least=256)
 def undistort_points(begin, end, model, k, fold, cx, cy, points, out):
-    """Fill `out` (n, 2) with undistorted points; NaN where there is none."""
+    """Fill `out` (n, 2) with undistorted points; NaN where the distortion has no inverse."""
     for i in range(begin, end):
         x, y = undistort_point(model, k, fold, points[i, 0] - cx, points[i, 1] - cy)
         out[i, 0] = x + cx
@@ -182,7 +183,7 @@ def undistort_points(begin, end, model, k, fold, cx, cy, points, out):
 
 @in_parts(lambda points: len(points), least=256)
 def distort_jacobians(begin, end, model, k, cx, cy, points, by_point, by_parameters):
-    """Fill the derivatives of distorted points by the points (n, 2, 2) and by k (n, 2, n_k)."""
+    """Fill the derivatives of distorted points: by the points (n, 2, 2) and by k (n, 2, n_k)."""
     for i in range(begin, end):
         x = points[i, 0] - cx
         y = points[i, 1] - cy
@@ -196,11 +197,12 @@ def distort_jacobians(begin, end, model, k, cx, cy, points, by_point, by_paramet
 
 @njit(cache=True)
 def project_point(intrinsics, model, k, x, y, z, center_x, center_y):
-    """Return the recorded point and what its derivatives need.
+    """Return the recorded point, and intermediate values from which its derivatives are computed.
 
-    The center is the undistorted one. The values are x_Rd, y_Rd; x_R, y_R relative to c; the
-    numerator N_x, N_y and the denominator w of this lens; the distortion's 2 x 2 derivative. NaN
-    where the point is not in front of the camera.
+    The given micro-image center is undistorted. The values returned are the recorded point x_Rd,
+    y_Rd; the undistorted point x_R, y_R relative to c; the numerator N_x, N_y and the denominator w
+    of the projection through this lens; and the distortion's 2 x 2 derivative. They are NaN if the
+    point is not in front of the camera.
     """
     focal = intrinsics[F]
     cx = intrinsics[C_X]
@@ -274,7 +276,7 @@ def project_pairs_with_jacobian(
         tau = t_x * (center_x - cx) + t_y * (center_y - cy)
         shrink = 1.0 / (1.0 + tau)
         alpha = (intrinsics[ALPHA] + tau) * shrink
-        # By the point.
+        # Derivative with respect to the point.
         scale = focal * inv
         row[0, BY_POINT] = jxx * scale
         row[1, BY_POINT] = jyx * scale
@@ -284,10 +286,10 @@ def project_pairs_with_jacobian(
         dy = (cy - center_y - uy * alpha) * inv
         row[0, BY_POINT + 2] = jxx * dx + jxy * dy
         row[1, BY_POINT + 2] = jyx * dx + jyy * dy
-        # By F.
+        # Derivative with respect to F.
         row[0, BY_F] = (jxx * x + jxy * y) * inv
         row[1, BY_F] = (jyx * x + jyy * y) * inv
-        # By alpha and beta, through the denominator of this lens.
+        # Derivative with respect to alpha and beta, through the denominator of this lens.
         bx = -ux * inv
         by = -uy * inv
         gx = (jxx * bx + jxy * by) * shrink
@@ -296,22 +298,22 @@ def project_pairs_with_jacobian(
         row[1, BY_ALPHA] = gy * z
         row[0, BY_BETA] = gx
         row[1, BY_BETA] = gy
-        # By the tilt through tau, again through the denominator.
+        # Derivative with respect to the tilt through tau, again through the denominator.
         by_tau_x = gx * (z - w)
         by_tau_y = gy * (z - w)
         row[0, by_tilt] = by_tau_x * (center_x - cx)
         row[1, by_tilt] = by_tau_y * (center_x - cx)
         row[0, by_tilt + 1] = by_tau_x * (center_y - cy)
         row[1, by_tilt + 1] = by_tau_y * (center_y - cy)
-        # By the undistorted center.
+        # Derivative with respect to the undistorted center.
         direct = z * inv
         rest = 1.0 - direct
         cxx = jxx * rest + by_tau_x * t_x
         cxy = jxy * rest + by_tau_x * t_y
         cyx = jyx * rest + by_tau_y * t_x
         cyy = jyy * rest + by_tau_y * t_y
-        # By c: through the pinhole, through the tilt, through the undistorted center, and as the
-        # center of the distortion.
+        # Derivative with respect to c: through the pinhole, through the tilt, through the
+        # undistorted center, and as the center of the distortion.
         for a in range(2):
             px = centers.by_c[lens, 0, a]
             py = centers.by_c[lens, 1, a]
@@ -321,7 +323,8 @@ def project_pairs_with_jacobian(
         row[0, BY_C + 1] += jxy * direct - by_tau_x * t_y - jxy
         row[1, BY_C] += jyx * direct - by_tau_y * t_x - jyx
         row[1, BY_C + 1] += jyy * direct - by_tau_y * t_y + 1.0 - jyy
-        # By the distortion: at the point itself, and through the undistorted center.
+        # Derivative with respect to the distortion: at the point itself, and through the
+        # undistorted center.
         if n_k > 0:
             tail = row[:, BY_DISTORTION:by_tilt]
             distort_by_parameters(model, k, rx, ry, tail)
@@ -336,8 +339,8 @@ def project_pairs_with_jacobian(
 def undistort_centers_with_jacobian(begin, end, model, k, fold, cx, cy, recorded, centers):
     """Undistort recorded micro-image centers (n, 2), with derivatives; `centers` is a `Centers`.
 
-    With distort(C; c, k) held fixed at the recorded center, dC/dc = I - J^-1 and
-    dC/dk = -J^-1 dD/dk.
+    The recorded center D = distort(C; c, k) is fixed. With J = dD/dC, implicit differentiation
+    gives dC/dc = I - J^-1 and dC/dk = -J^-1 dD/dk.
     """
     n_k = k.shape[0]
     out, by_c, by_k = centers.places, centers.by_c, centers.by_k
@@ -372,8 +375,9 @@ class LensTable(NamedTuple):
     Parameters
     ----------
     centers : (n_lenses, 2) float64
-        Raw px.
+        Micro-image centers in raw pixels.
     start : (n_cells + 1,) int64
+        Position in `items` at which the lenses of each cell begin.
     items : (n_finite,) int64
         Indices of the lenses with a finite center, sorted by cell.
     origin : (2,) float64
@@ -396,7 +400,8 @@ class LensTable(NamedTuple):
 def nearest_center(table, x, y):
     """Return the index of the center nearest to (x, y), searched in growing rings of cells.
 
-    -1 for NaN, infinite numbers and those whose squares overflow.
+    The result is -1 for coordinates that are NaN, infinite, or so large that their squares
+    overflow.
     """
     centers, start, items = table.centers, table.start, table.items
     origin, shape, cell = table.origin, table.shape, table.cell
@@ -448,7 +453,7 @@ def nearest_centers(begin, end, table, points, out):
 def cell_range(position, reach, origin, cell, count):
     """Return the first and last cell along one axis that [position -+ reach] touches.
 
-    The last is -1 if there is none. This holds for NaN too, because max(a, b) is a if b is NaN.
+    The last is -1 if there is none, also if a number is NaN, because max(a, b) is a if b is NaN.
     """
     low = (position - reach - origin) / cell
     high = (position + reach - origin) / cell
@@ -459,7 +464,7 @@ def cell_range(position, reach, origin, cell, count):
 
 @njit(cache=True, inline="always")
 def row_items(start, row, first, last, columns):
-    """Return the first item of the cells `first` to `last` of a row, and the one after the last."""
+    """Return where the items of the cells `first` to `last` of a row begin, and where they end."""
     base = row * columns
     return start[base + min(first, last + 1)], start[base + last + 1]
 

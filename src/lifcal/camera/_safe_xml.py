@@ -1,7 +1,7 @@
-"""Reading XML that comes from outside: no DTD, no entities, bounded size, errors with the place.
+"""Reading XML from untrusted sources: no DTD, no entities, limited size, errors with their place.
 
-Tolerated, because makers' files have it: no XML declaration, a byte order mark, white space before
-the declaration, tabs, exponents such as `e-005`, nodes that nobody asked for.
+Camera makers' files may lack the XML declaration, or have a byte order mark, white space before the
+declaration, tabs, exponents such as `e-005` and unknown nodes. All of these are accepted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lifcal.errors import DataError
 from lifcal.files import read_bytes
 
 SIZE_LIMIT = 10_000_000
-"""Largest size of a file in bytes. A calibration file has a few thousand."""
+"""Largest size of a file that is read, in bytes. A calibration file has a few thousand."""
 
 _UTF8_MARK = b"\xef\xbb\xbf"
 _WHITE = b" \t\r\n"
@@ -62,7 +62,7 @@ def parse_xml(path: Path) -> Element:
 def require_node(path: Path, parent: Element, place: str, prefix: str = "") -> Element:
     """Return the node at `place` ('offset/x') below `parent`.
 
-    `prefix` says where `parent` is, for the message.
+    `prefix` is the place of `parent` in the file, for the error message.
     """
     node = parent.find(place)
     if node is None:
@@ -88,7 +88,7 @@ def optional_pair(
 ) -> tuple[float, float] | None:
     """Return the two numbers below the node at `place`, or None if there is no such node.
 
-    A node that is there needs both.
+    A node that exists must have both numbers.
     """
     if parent.find(place) is None:
         return None

@@ -1,4 +1,4 @@
-"""Two apertures in a row: which part of a micro lens is used, and how it shifts a blurred point.
+"""Two apertures in a row: which part of a micro lens is used, and how that shifts a blurred point.
 
 A sensor pixel at offset `m` from its micro-image center looks through the micro lens at the main
 lens. It uses only that part of the micro aperture from which the main aperture is visible: the
@@ -20,15 +20,16 @@ from lifcal.errors import InputError
 def compute_disc_overlap(
     radius_a: npt.ArrayLike, radius_b: npt.ArrayLike, distance: npt.ArrayLike
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the area that two discs share and where its centroid is.
+    """Return the area that two discs share, and the centroid of that area.
 
-    The overlap is two circular segments on one chord. Their first moments about the chord cancel,
-    so the centroid is at `distance` times the share of disc b's segment.
+    The overlap consists of two circular segments with a common chord. Their first moments about the
+    chord cancel, so the centroid is at `distance` times the fraction of the area that belongs to
+    the segment of disc b.
 
     Parameters
     ----------
     radius_a, radius_b : array_like
-        Broadcast against each other and `distance`.
+        Radii of the discs; they are broadcast against each other and `distance`.
     distance : array_like
         Distance between the centers, not negative.
 
@@ -36,7 +37,8 @@ def compute_disc_overlap(
     -------
     area : float64 array
     centroid : float64 array
-        Distance from the center of disc a towards that of disc b; NaN where nothing is shared.
+        Distance of the centroid from the center of disc a, towards that of disc b; NaN where the
+        discs do not overlap.
     """
     a, b, d = np.broadcast_arrays(
         *(np.asarray(value, np.float64) for value in (radius_a, radius_b, distance))
@@ -58,7 +60,7 @@ def compute_disc_overlap(
 
 @dataclass(frozen=True)
 class OverlapDiscs:
-    """The two discs whose overlap is the brightness inside a micro image, on the sensor.
+    """The two discs on the sensor whose common area is the brightness inside a micro image.
 
     A pixel at distance `m` from its micro-image center gets light in proportion to the area that a
     disc of radius `main_px` and one of radius `micro_px[type]` share at distance `m`.
@@ -66,12 +68,13 @@ class OverlapDiscs:
     Parameters
     ----------
     main_px : float
-        The main aperture seen through the middle of a micro lens.
+        Radius of the main aperture, projected on the sensor through the center of a micro lens.
     micro_px : tuple of float
-        The micro aperture as it comes back from the main lens' plane, for each lens type.
+        Radius of the micro aperture for each lens type, projected by its micro lens into the plane
+        of the main lens and from there back on the sensor.
     shading_px2 : float
         Light that arrives obliquely is dimmer: across a micro image at C, the relative brightness
-        changes by `-shading_px2 (C - c)` for each px. 0: no shading was seen.
+        changes by `-shading_px2 (C - c)` for each px. 0 means that no shading was found.
     """
 
     main_px: float
@@ -92,7 +95,7 @@ class OverlapDiscs:
 
     @property
     def reach_px(self) -> float:
-        """How far from a micro-image center its light reaches."""
+        """Largest distance from a micro-image center at which there is light, in px."""
         return self.main_px + max(self.micro_px)
 
     def compute_illumination(self, offset_px: npt.ArrayLike, lens_type: int = 0) -> FloatArray:
@@ -105,7 +108,7 @@ class OverlapDiscs:
 
 @dataclass(frozen=True)
 class Apertures:
-    """The stops of a camera, behind thin lenses.
+    """The apertures of the main lens and of the micro lenses, both taken as thin lenses.
 
     Parameters
     ----------
@@ -128,10 +131,11 @@ class Apertures:
                 raise InputError(f"{name} is {getattr(self, name)}, needs a positive number")
 
     def disc_radii_mm(self, focal_plane_v: npt.ArrayLike) -> tuple[float, FloatArray]:
-        """Return the radii of the two discs whose overlap is the white image, on the sensor.
+        """Return the radii of the two discs whose overlap is the brightness of a white image.
 
-        The main aperture seen through the middle of a micro lens, and the micro aperture as it
-        comes back from the main lens' plane, for lens types in focus at virtual depth `v`.
+        The first is the main aperture, projected on the sensor through the center of a micro lens;
+        the second is the micro aperture, projected into the plane of the main lens and from there
+        back on the sensor, for lens types that are in focus at the virtual depths `focal_plane_v`.
         """
         ratio = self.array_to_sensor_mm / self.lens_to_array_mm
         planes = np.asarray(focal_plane_v, np.float64)
@@ -140,14 +144,15 @@ class Apertures:
     def compute_illumination(
         self, offset_mm: npt.ArrayLike, focal_plane_v: npt.ArrayLike
     ) -> FloatArray:
-        """Return the share of the micro aperture that lights a pixel, 0 to 1.
+        """Return the fraction of the micro aperture from which light reaches a pixel, 0 to 1.
 
         Parameters
         ----------
         offset_mm : array_like
             Distance of the pixel from its micro-image center.
         focal_plane_v : array_like
-            Virtual depth (paper's definition) at which the lens is in focus.
+            Virtual depth at which the lens is in focus, as the paper defines it:
+            `(b_L - b_L0) / B`.
         """
         main, micro = self.disc_radii_mm(focal_plane_v)
         area, _ = compute_disc_overlap(micro, main, np.abs(np.asarray(offset_mm, np.float64)))
@@ -156,11 +161,11 @@ class Apertures:
     def compute_spot(
         self, offset_mm: npt.ArrayLike, focal_plane_v: npt.ArrayLike, depth_v: npt.ArrayLike
     ) -> tuple[FloatArray, FloatArray]:
-        """Return how bright the image of a point is, and how far outside its pinhole position.
+        """Return the brightness of a point's image, and its shift from the pinhole position.
 
-        A point at virtual depth `v` spreads over the sensor as the used part of the micro aperture,
-        times the defocus `1 / v_T - 1 / v`. Its centroid moves by that factor times the centroid of
-        the overlap.
+        The image of a point at virtual depth `v` has the shape of the used part of the micro
+        aperture, scaled by the defocus `1 / v_T - 1 / v`. Its centroid is shifted by this factor
+        times the centroid of the overlap.
 
         Parameters
         ----------
@@ -174,7 +179,7 @@ class Apertures:
         Returns
         -------
         light : float64 array
-            The share of the micro aperture that the point's light passes, 0 to 1.
+            The fraction of the micro aperture that light of the point passes, 0 to 1.
         shift_mm : float64 array
             Shift of the centroid along the offset, positive outward; NaN where no ray arrives.
         """

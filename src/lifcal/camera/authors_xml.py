@@ -1,6 +1,6 @@
 """`CameraModel.xml`, the result file of the LiFCal code published with the paper.
 
-The layout, below a root of any name::
+The file has this layout, below a root node of any name::
 
     ImageSize/Width, ImageSize/Height     px of the totally focused image: half the raw
     PixelSize                             mm, of the raw
@@ -56,7 +56,7 @@ class CameraModelFile:
         more.
     distortion : BrownDistortion
     center_adjustment : bool
-        Whether micro-lens centers were told from micro-image centers, as in the paper.
+        Whether micro-lens centers were distinguished from micro-image centers, as in the paper.
     """
 
     parameters: PhysicalParameters
@@ -66,13 +66,13 @@ class CameraModelFile:
     center_adjustment: bool = True
 
     def camera(self, grid: MicroLensGrid, *, scale_source: str | None = None) -> PlenopticCamera:
-        """Return the camera with this grid, which the file does not have.
+        """Return the camera with the given grid; the file itself holds no grid.
 
         Raises
         ------
         InputError
-            If the grid is for an image of another size, or the file was made without the
-            adjustment of micro-lens centers: that is another model.
+            If the grid is for an image of another size, or the calibration was made without the
+            adjustment of micro-lens centers, which is a different camera model.
         """
         if not self.center_adjustment:
             raise InputError(
@@ -144,9 +144,7 @@ def read_authors_xml(path: str | Path) -> CameraModelFile:
 
 
 def describe_lost(camera: PlenopticCamera) -> tuple[str, ...]:
-    """Return sentences about properties that affect depth and that `CameraModel.xml` cannot
-    hold.
-    """
+    """Return a sentence for each property that affects depth but not `CameraModel.xml`."""
     if camera.tilt is None or not camera.tilt.as_vector().any():
         return ()
     x, y = camera.tilt_angles_deg()[0].tolist()
@@ -157,7 +155,9 @@ def describe_lost(camera: PlenopticCamera) -> tuple[str, ...]:
 
 
 def write_authors_xml(path: str | Path, camera: PlenopticCamera) -> None:
-    """Write `CameraModel.xml`. It keeps neither grid and tilt, nor the scale's source, nor sigmas.
+    """Write `CameraModel.xml`.
+
+    The file has no place for the grid, the tilt, the source of the scale and standard deviations.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def write_authors_xml(path: str | Path, camera: PlenopticCamera) -> None:
 
 
 def _radial_terms(path: Path, root: Element) -> tuple[float, float, float]:
-    """Return A0, A1, A2, zero where absent. Further terms, unless zero, are an error."""
+    """Return A0, A1, A2, zero where absent. Further terms that are not zero raise a DataError."""
     terms = [optional_float(path, root, f"RadialDistortion/A{i}") or 0.0 for i in range(5)]
     for i in (3, 4):
         if terms[i] != 0.0:

@@ -17,24 +17,30 @@ from lifcal.arrays import FloatArray, IntArray, check_array, read_only
 from lifcal.errors import InputError
 
 LARGEST_ORDER = 7
-"""Radial distortion with three terms is a polynomial of order seven in the coordinates."""
+"""Highest order of a bend: radial distortion with three terms is a polynomial of order seven in the
+coordinates."""
 _BEYOND = 1.05
-"""Limit of the field, in half image sizes from the middle. The bend can move a micro image into the
-image although its place in the lattice is outside."""
+"""Limit up to which the polynomial is evaluated, in half image sizes from the middle. It is larger
+than 1 because the bend can move a micro image into the image whose place in the lattice is
+outside."""
 _TILES = 64
 """Number of tiles for cross-validation; each is predicted from the others. A tile is several lenses
-wide, as wide as the common errors of scene frames. With fewer tiles, the bend in a corner would be
-unknown when its tile is left out."""
+wide, which is also the extent over which errors of centers measured in images of a scene are
+correlated. With fewer tiles, the bend in a corner would be undetermined when its tile is left
+out."""
 _POINTS_A_TERM = 10
-"""Points that are needed for each coefficient, so that the order can be judged."""
+"""Number of points needed per coefficient; with fewer, cross-validation cannot judge the order."""
 _CLEAR_SIGMAS = 3.0
-"""A higher order must predict better by this many standard errors of the difference. With two, one
-half of the frames of a real recording had order 6 and the other order 3."""
+"""A higher order must predict better by this many standard errors of the difference. With two
+standard errors, the two halves of the frames of one real recording got different orders, 6 and
+3."""
 _CLEAR_SHARE = 0.25
-"""A higher order is also accepted if it reduces the sum of squares by this share, because a bend in
-the corners alone has a large standard error, however clear it is."""
+"""A higher order is also accepted if it reduces the sum of squares by this fraction. This finds a
+bend in the corners alone: it concerns few tiles, so its standard error is large even if it is
+clear."""
 _FAR_SIGMAS = 10.0
-"""Points that are off by more sigmas have no weight: dust, or the wrong lens."""
+"""Points that are off by more than this many sigmas get no weight: they show dust or the wrong
+lens."""
 _LITTLE = 1e-9
 """Regularization on the diagonal of the scaled normal equations; it has no visible effect."""
 _MOST_ROUNDS, _SETTLED = 25, 1e-3
@@ -49,8 +55,8 @@ class GridBend:
     The field is a sum of products of Legendre polynomials `P_i(x) P_j(y)` with `2 <= i + j <=
     order`, where x and y run from -1 to 1 over the image. Over the image these products are
     orthogonal to each other and to the constant and linear terms that the lattice stands for.
-    Beyond -1.05 and 1.05 the field keeps its value there: lenses at the rim are followed, and no
-    polynomial runs away.
+    Beyond -1.05 and 1.05 the field keeps the value that it has there. So it is right for the lenses
+    at the rim, and the polynomial cannot grow without bound outside.
 
     Parameters
     ----------
@@ -112,7 +118,7 @@ class GridBend:
 
     @property
     def largest_px(self) -> float:
-        """A bound that no displacement is longer than."""
+        """An upper bound of the length of the displacements."""
         at_corner = np.polynomial.legendre.legvander(np.array([_BEYOND]), self.order)[0]
         highest = at_corner[self.terms].prod(axis=1)
         return float(np.hypot(*(highest @ np.abs(self.coefficients_px))))
@@ -136,11 +142,12 @@ class GridBend:
         return found
 
     def list_errors(self, places_px: npt.ArrayLike, least_px: float) -> FloatArray:
-        """Return independent errors of lattice plus bend along one axis, (n_errors, n_places).
+        """Return principal components of the error of lattice plus bend, (n_errors, n_places).
 
-        Each is a smooth field by one of its sigmas, the largest first; their squares add up to the
-        square of `sigma_at`. Those with a root mean square below `least_px` over the places are
-        left out. None are known without a covariance.
+        Each is a smooth field of displacements along one axis with the size of one standard
+        deviation. The components are independent and sorted from large to small; their squares add
+        up to the square of `sigma_at`. Those with a root mean square below `least_px` over the
+        places are left out. Without a covariance there are none.
         """
         values = evaluate_terms(places_px, self.image_size, self.order)
         if self.covariance_px2 is None or not len(values):
@@ -163,7 +170,7 @@ class FieldFit:
     ----------
     image_size : (int, int)
     order : int
-        The highest total order; 1 if no bend paid.
+        The highest total order; 1 if no bend predicts the displacements better.
     coefficients_px : (n_terms, 2) float64
         Coefficients for x and y, in the order of `list_terms`.
     covariance_px2 : (n_terms, n_terms) float64
@@ -186,7 +193,7 @@ class FieldFit:
     def affine(self) -> tuple[FloatArray, FloatArray]:
         """The constant and linear terms: `shift` (2,) and `matrix` (2, 2).
 
-        They move a place x, as a row, by `shift + x matrix`.
+        They move a place x, written as a row vector, by `shift + x matrix`.
         """
         constant, by_x, by_y = self.coefficients_px[:3]
         width, height = self.image_size
@@ -202,18 +209,18 @@ def fit_field(
     *,
     largest_order: int = LARGEST_ORDER,
 ) -> FieldFit:
-    """Fit a smooth field to displacements; outliers are weighted down.
+    """Fit a smooth field to displacements; outliers get less weight.
 
-    The order is the one that predicts best: each tile of the image is predicted from all others,
-    and a higher order is taken only where its predictions are better by three times the standard
-    error of the difference, or by a quarter. Errors that neighbors have in common (what a scene
-    shows) therefore raise neither the order nor the confidence: the covariance is the jackknife's
-    over the same tiles.
+    The order is chosen by cross-validation: each tile of the image is predicted from all others,
+    and a higher order is taken only if its predictions are better by three times the standard error
+    of the difference, or by a quarter. The covariance is a jackknife over the same tiles. Errors
+    that neighboring lenses have in common, which the content of a scene causes, therefore neither
+    raise the order nor make the covariance too small.
 
     Parameters
     ----------
     places_px, shifts_px : (n_points, 2) float64
-        At least 6 points.
+        Places and their displacements; at least 6 points.
     image_size : (int, int)
     largest_order : int
         Orders above it are not tried; 0 fits a shift of all points.
@@ -258,14 +265,14 @@ class _TileSums:
     squares: FloatArray
 
     def predict(self, n_terms: int) -> tuple[FloatArray, FloatArray]:
-        """Return the coefficients without each tile, and the error of their prediction of that
-        tile.
+        """Predict each tile from all others.
 
-        (n_tiles, n_terms, 2), and the weighted sums of squares (n_tiles,).
+        Return the coefficients fitted without each tile, (n_tiles, n_terms, 2), and the weighted
+        sum of squares of the prediction errors in that tile, (n_tiles,).
         """
         normal, right = self.normal[:, :n_terms, :n_terms], self.right[:, :n_terms]
         others = normal.sum(axis=0) - normal
-        # Where the others leave a term undetermined, it is taken as small.
+        # A term that the other tiles do not determine is kept small.
         others += _LITTLE * np.trace(normal.sum(axis=0)) / n_terms * np.eye(n_terms)
         found = np.linalg.solve(others, right.sum(axis=0) - right)
         scores = self.squares + np.einsum("bix,bix->b", found, normal @ found - 2.0 * right)
@@ -286,7 +293,7 @@ def _sum_tiles(
 
 
 def cut_tiles(places_px: FloatArray) -> IntArray:
-    """Return the tile of each point, (n_points,): some 64 squares over the area of the points."""
+    """Return the tile of each point, (n_points,); about 64 square tiles cover the points."""
     low, high = places_px.min(axis=0), places_px.max(axis=0)
     extent = np.maximum(high - low, 1e-6)
     side = math.sqrt(float(extent.prod()) / _TILES)
@@ -297,7 +304,7 @@ def cut_tiles(places_px: FloatArray) -> IntArray:
 
 
 def _weigh(basis: FloatArray, shifts_px: FloatArray) -> FloatArray:
-    """Return robust weights of points: Huber's, and zero for those far off."""
+    """Return robust weights of points: Huber's weights, and zero for points that are far off."""
     weights = np.ones(len(basis))
     for _ in range(_MOST_ROUNDS):
         weighted = weights[:, None] * basis
@@ -314,7 +321,7 @@ def _weigh(basis: FloatArray, shifts_px: FloatArray) -> FloatArray:
 
 
 def count_terms(order: int) -> int:
-    """Return the number of terms of a polynomial in two variables, with constant and linear."""
+    """Return the number of terms of a polynomial in two variables, from the constant one on."""
     return (order + 1) * (order + 2) // 2
 
 

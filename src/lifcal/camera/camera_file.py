@@ -1,12 +1,13 @@
 """camera.json and grid.json: the files that hold a calibrated camera and a micro-lens grid.
 
-Letters are the paper's, each with value, sigma (null: not known) and unit. Depth needs
-`pinhole_array` and `grid` alone; `intrinsics` is the same camera in the paper's terms, and reading
-checks that the two agree. Covariances are sigma_i sigma_j times `correlation`.
+Parameters have the letters of the paper, each with value, sigma (null if not known) and unit.
+Computing depth needs only `pinhole_array` and `grid`; `intrinsics` describes the same camera with
+the paper's parameters, and reading checks that the two agree. The covariance of parameters i and j
+is sigma_i sigma_j times their entry of `correlation`.
 
-Numbers are written so that reading gives back the same float (the pixel size, which changes its
-unit, to the last digit). A file of a newer minor version is read, keys that are not known are
-passed over; one of a newer major version is refused.
+Numbers are written with all digits, so that reading gives back the same float. (The pixel size is
+converted from mm to um, which may change its last digit.) A file of a newer minor version is read,
+and unknown keys are ignored; a file of a newer major version is refused.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ _AGREEMENT = 1e-6
 """Largest relative difference between `pinhole_array` and the values that the intrinsics give."""
 
 _NUMBER_LIST = re.compile(r"\[\n([-+.,\w\s]*)\]")
-"""A list without strings, lists or objects in it, as `json.dumps` with an indent writes it."""
+"""Matches a list of numbers, without strings, lists or objects, as an indented `json.dumps` writes
+it."""
 _MAX_TYPES = 3
 _MAX_PX = 1e6
 _MAX_SIGMA = 1e150
@@ -79,12 +81,12 @@ def write_camera(
     path : str or Path
     camera : PlenopticCamera
     extra : mapping, optional
-        More keys for the top level, such as how the camera was made. Readers pass over them.
+        More keys for the top level, such as how the camera was made. Readers ignore them.
 
     Raises
     ------
     InputError
-        If `extra` uses a key of the format, or holds what JSON cannot.
+        If `extra` uses a key of the format, or holds a value that JSON cannot represent.
     """
     content = camera_to_dict(camera)
     for key in extra or {}:
@@ -155,8 +157,8 @@ def write_grid(path: str | Path, grid: MicroLensGrid) -> None:
 def grid_to_dict(grid: MicroLensGrid) -> dict[str, Any]:
     """Return a grid as the JSON files hold it.
 
-    A grid that is its lattice (with bend and deviations), cut to the image, is written as that
-    lattice; any other as its list of centers.
+    If the grid consists of all lenses of a lattice (with its bend and deviations) whose micro
+    images touch the image, the lattice is written; otherwise the list of centers.
     """
     planes = None if grid.focal_planes is None else grid.focal_planes.tolist()
     size = list(grid.image_size)
@@ -249,7 +251,7 @@ def _correlation_to_dict(camera: PlenopticCamera) -> dict[str, Any] | None:
 
 
 def _correlation(covariance: FloatArray) -> FloatArray:
-    """Return the correlation matrix; a parameter without uncertainty is correlated with none."""
+    """Return the correlation matrix; parameters with zero variance get zero correlations."""
     sigma = np.sqrt(np.diag(covariance))
     scale = np.where(sigma > 0.0, sigma, 1.0)
     matrix: FloatArray = covariance / scale[:, None] / scale
@@ -262,14 +264,14 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
         text = json.dumps(content, indent=2, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be written as JSON: {error}") from None
-    # A list of numbers on one line: a grid may have tens of thousands. No string is touched, as
-    # JSON has no line breaks in strings.
+    # Put each list of numbers on one line, because a grid may have tens of thousands. Strings are
+    # never changed, because JSON strings contain no line breaks.
     text = _NUMBER_LIST.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text)
     write_text(path, text + "\n")
 
 
 def _um_from_mm(length_mm: float) -> float:
-    """Return micrometres, by the decimal digits: 0.0055 mm is 5.5 um, not 5.499999999999999."""
+    """Convert mm to um in decimal arithmetic: 0.0055 mm is 5.5 um, not 5.499999999999999."""
     return float(Decimal(repr(float(length_mm))) * 1000)
 
 
@@ -281,7 +283,7 @@ def _mm_from_um(length_um: float) -> float:
 
 
 def read_camera(path: str | Path) -> PlenopticCamera:
-    """Read camera.json, or the one in the folder of a calibration.
+    """Read a camera.json file; `path` may also be the folder of a calibration that contains it.
 
     Raises
     ------
@@ -312,7 +314,7 @@ def grid_from_dict(content: Mapping[str, Any], source: str = "grid") -> MicroLen
     ----------
     content : mapping
     source : str
-        Origin of the content, for error messages.
+        Where the content comes from, for error messages.
 
     Raises
     ------
@@ -324,7 +326,7 @@ def grid_from_dict(content: Mapping[str, Any], source: str = "grid") -> MicroLen
 
 @dataclass(frozen=True)
 class _Refusing:
-    """Turns an error about an argument into one about the file that it came from."""
+    """Context manager that turns an InputError into a DataError naming the file it came from."""
 
     source: str | Path
 
@@ -348,7 +350,7 @@ class _Node:
         return f"{self.key}.{name}" if self.key else name
 
     def has(self, name: str) -> bool:
-        """Return whether there is such a key, not null."""
+        """Return whether the key exists and is not null."""
         return self.mapping().get(name) is not None
 
     def mapping(self) -> dict[str, Any]:
@@ -406,7 +408,7 @@ class _Node:
 
 
 def _open(path: Path, name: str) -> _Node:
-    """Return the file's top level, after looking at its format and version."""
+    """Return the file's top level, after checking its format and version."""
     root = _Node(path, "", read_json(path))
     found = root.child("format").text()
     if found != name:
@@ -507,7 +509,8 @@ def _check_agreement(root: _Node, parameters: PhysicalParameters, pixel_size_mm:
     node = root.child("pinhole_array")
     for name in _ARRAY_ONLY:
         found = _value(node.child(name), _UNITS[name])
-        # alpha passes through zero where the main lens is focused at infinity on the array
+        # alpha is near zero where the main lens focuses infinity on the array, so the difference is
+        # compared with 1 at least.
         scale = max(abs(expected[name]), abs(found), 1.0 if name == "alpha" else 0.0)
         if abs(found - expected[name]) > _AGREEMENT * scale:
             raise DataError(
@@ -525,7 +528,7 @@ def _distortion_from_node(node: _Node) -> Distortion:
     names = kind.parameter_names()
     parameters = node.child("parameters")
     for name in parameters.mapping():
-        if name not in names:  # passing over it would make another camera
+        if name not in names:  # ignoring it would give a different camera
             raise DataError(
                 f"{node.source}: {parameters.key}.{shorten(name)} is not a coefficient of the "
                 f"model {model!r}: {', '.join(names) or 'it has none'}"
@@ -540,7 +543,7 @@ def _distortion_from_node(node: _Node) -> Distortion:
 
 
 def _covariance_from_node(root: _Node, names: tuple[str, ...]) -> FloatArray:
-    """Return sigma_i sigma_j rho_ij in the order that PlenopticCamera has."""
+    """Return the covariance sigma_i sigma_j rho_ij, in the order of `parameter_names`."""
     node = root.child("correlation")
     expected = list(names)
     found = [item.text() for item in node.child("parameters").items()]
@@ -652,7 +655,7 @@ def _deviations_from_node(node: _Node) -> FloatArray:
 
 
 def _bounded(node: _Node) -> list[float]:
-    """Return x and y, near enough to the image for whole numbers to count lenses."""
+    """Return x and y, after checking that they are not so large that lens indices overflow."""
     values = node.numbers(2)
     if max(map(abs, values)) > _MAX_PX:
         raise node.wrong(f"numbers up to {_MAX_PX:g} px")
@@ -662,5 +665,5 @@ def _bounded(node: _Node) -> list[float]:
 def _rule(node: _Node) -> tuple[int, int, int]:
     first, second, third = node.integers(3)
     if max(abs(first), abs(second), abs(third)) > 1000:
-        raise node.wrong("small numbers: only what is left after division by the types counts")
+        raise node.wrong("numbers up to 1000: only the remainder modulo the number of types counts")
     return first, second, third

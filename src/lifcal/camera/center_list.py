@@ -1,4 +1,4 @@
-"""Conversion of a list of micro-image centers that is nearly a lattice to lattice and bend."""
+"""Conversion of a list of micro-image centers, if nearly regular, to a lattice and its bend."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from lifcal.camera.grid import Lattice, MicroLensGrid, check_image_size, find_ro
 from lifcal.errors import EstimationError, InputError
 
 _NEIGHBOR_REACH = 1.25
-"""Largest distance of neighbors in median distances: it includes the six or four nearest centers
-and excludes the next ones."""
+"""Largest distance of neighbors, in units of the median distance to the nearest center. It includes
+the six or four nearest centers and excludes the next ones."""
 _MOST_OFF = 0.2
-"""Largest deviation of an edge from whole lattice steps, in lattice units. Others are ignored."""
+"""Largest deviation of the step between two neighbors from a whole lattice step, in lattice units.
+Pairs with a larger deviation are ignored."""
 _LEAST_CONNECTED = 0.9
-"""Share of the centers that whole lattice steps must connect."""
+"""Fraction of the centers that whole lattice steps must connect."""
 _FEWEST = 12
 """Smallest number of centers from which a lattice is estimated."""
 
@@ -35,9 +36,9 @@ def grid_from_center_list(
 ) -> MicroLensGrid:
     """Build a grid on a lattice, with its bend, from a list of centers.
 
-    The grid has all lenses whose micro images touch the image, also those that the list lacks. What
-    needs a lattice (refining, lens types, following raws) works with it, as it does not with
-    `MicroLensGrid.from_centers`.
+    The grid has all lenses whose micro images touch the image, also those that the list lacks.
+    Refining a grid, finding lens types and following the grid from raw to raw need a lattice, so
+    they work with this grid but not with one from `MicroLensGrid.from_centers`.
 
     Parameters
     ----------
@@ -50,8 +51,9 @@ def grid_from_center_list(
         Must follow the lattice; all of type 0 if None.
     focal_planes : sequence of float or None
     deviations : bool
-        Whether each lens keeps its own deviation. Centers that were measured one by one are better
-        without: their noise is larger than what lenses deviate by.
+        Whether each lens keeps its own deviation from lattice and bend. For centers that were
+        measured one by one, False is better: their noise is larger than the lenses' real
+        deviations.
 
     Raises
     ------
@@ -97,7 +99,7 @@ def fit_lattice_and_bend(
     design = np.column_stack([np.ones(len(indices_qr)), indices_qr])
     start: FloatArray = np.linalg.lstsq(design, centers_raw_px, rcond=None)[0].astype(np.float64)
     lattice = Lattice(start[0], start[1:], n_types, type_rule)
-    for _ in range(2):  # the second time at places that hold the constant and linear terms
+    for _ in range(2):  # again, at places that include the constant and linear terms just found
         places = lattice.centers(indices_qr)
         field = fit_field(places, centers_raw_px - places, image_size)
         shift, matrix = field.affine
@@ -124,9 +126,10 @@ def _find_basis(centers: FloatArray) -> FloatArray:
     steps = (centers[neighbors[:, 1:]] - centers[:, None])[near]
     steps = steps[np.hypot(*steps.T) > 0.5 * pitch]
     if not len(steps):
-        raise EstimationError("the centers have no neighbors at one distance", stage="grid")
+        raise EstimationError("neighboring centers have no common distance", stage="grid")
     angles = np.arctan2(steps[:, 1], steps[:, 0])
-    # Steps of a lattice come in some directions only: the most frequent, and the one on from it.
+    # Steps between neighbors of a lattice have a few directions only. The first basis vector has
+    # the most frequent direction, the second has the next direction, 45 to 105 degrees further.
     histogram = np.bincount(np.floor(np.degrees(angles) % 360.0).astype(int), minlength=360)
     smooth = np.convolve(np.tile(histogram, 3), np.ones(11), "same")[360:720]
     first = np.radians(float(np.argmax(smooth)) + 0.5)
@@ -142,7 +145,7 @@ def _find_basis(centers: FloatArray) -> FloatArray:
 
 
 def _count_steps(centers: FloatArray, basis: FloatArray) -> tuple[IntArray, IntArray]:
-    """Return which centers whole lattice steps connect, and their indices (q, r)."""
+    """Return the centers that whole lattice steps connect, and their lattice indices (q, r)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order
     from scipy.spatial import cKDTree

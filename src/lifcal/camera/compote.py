@@ -1,29 +1,32 @@
-"""`intrinsics.js`, the calibration file of COMPOTE and the other tools on libpleno.
+"""`intrinsics.js`, the calibration file of COMPOTE and the other tools based on libpleno.
 
-JSON, its numbers written as strings or not. What its conventions are, checked on the published
-calibration of a Raytrix R12 (26,600 white-image centers: median distance 0.22 px, mean offset
-(-0.03, -0.03) px, so no half pixel is between them):
+The file is JSON; its numbers may be written as strings. The conventions below were checked on the
+published calibration of a Raytrix R12. (The 26,600 centers in its white image are at a median
+distance of 0.22 px from those of the file, with a mean offset of (-0.03, -0.03) px, so both place
+pixel centers at integers.)
 
 - Image coordinates (u, v) have pixel centers at integers, u to the right, v down. The sensor's own
-  axes are turned by half a turn: `pp = (width - 1, height - 1) + translation / scale`.
+  axes are rotated by 180 degrees: `pp = (width - 1, height - 1) + translation / scale`.
 - `mia.mesh` is the grid of micro images. Lens (k, l), column and row, is at `R n + t` with its pose
   `R`, `t` in px. Geometry 1, hexagonal in rows, shifts the even rows:
   `n = (pitch_x (k + 1/2 [l even]), pitch_y l sin 60)`. Geometry 2, hexagonal in columns:
   `n = (pitch_x k sin 60, pitch_y (l + 1/2 [k even]))`. Geometry 0: `n = (pitch_x k, pitch_y l)`.
-- Of I types, lens (k, l) has type `((l mod (I - 1)) + k) mod I` in rows, and the same with k and l
-  exchanged otherwise. (The blur radii of the R12's 18,390 corners follow this rule without
-  exception.) Type i has the focal length `mla.focal_lengths[i]`; `v = 1 / (1 - d / f_i)` is sharp.
-- `D` is b_L0, `d` is B, `main_lens.f` is f_L, all in mm. Where the array is tilted, `D` and `d` are
-  those of its first lens, in a corner, and `camera` converts them to the principal point.
+- There are I lens types. Lens (k, l) has type `((l mod (I - 1)) + k) mod I` in meshes in rows, and
+  the same with k and l exchanged in others. (The blur radii of the R12's 18,390 corners follow this
+  rule without exception.) Type i has the focal length f_i = `mla.focal_lengths[i]` and is in focus
+  at the virtual depth `v = 1 / (1 - d / f_i)`.
+- `D` is b_L0, `d` is B, `main_lens.f` is f_L, all in mm. If the array is tilted, `D` and `d` are
+  the distances at its first lens, in a corner, and `camera` converts them to the principal point.
 - `Rxyz` are the angles of the array about the axes of the main lens (x, y of the sensor, z towards
   the scene): its axes are the columns of `Rx Ry Rz`. `mla.mesh.pose.rotation` is the transpose of
-  that product, and lens n is at `pose.rotation^T n + pose.translation`. What confirms it: put
-  there, the lenses of the R12, seen from the middle of the main lens, are at the 26,600 white-image
-  centers with a mean offset of (0.01, 0.00) px, 0.25 px rms; with the rotation not transposed the
-  offset is (0.18, -0.05) px and the rms 0.49 px. And a tilt fitted to these centers alone has both
-  signs and about the size of the published one (0.020 and 0.026 against 0.016 and 0.022 degrees).
+  that product, and lens n is at `pose.rotation^T n + pose.translation`. Two observations confirm
+  this. The lenses of the R12, placed in this way and projected from the middle of the main lens,
+  are at the 26,600 white-image centers with a mean offset of (0.01, 0.00) px, 0.25 px rms; with the
+  rotation not transposed, the offset is (0.18, -0.05) px and the rms 0.49 px. And a tilt fitted to
+  these centers alone has the signs and about the size of the published one (0.020 and 0.026
+  against 0.016 and 0.022 degrees).
 - `distortions` acts on the image that the main lens makes, in mm, before the micro lenses. lifcal's
-  acts on raw coordinates, and no set of its coefficients is equal to it.
+  distortion acts on raw coordinates; its coefficients cannot represent the other one exactly.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ _TYPE_RULES = {
     (HEXAGONAL_COLUMNS, 3): (2, 1, 0),
     (ORTHOGONAL, 2): (0, 1, 0),
 }
-"""libpleno's type rule for (k, l), where lattice indices can express it."""
+"""The rule `Lattice.type_rule` that is equal to libpleno's, for each geometry and number of types
+for which there is one."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,8 @@ class CompoteMesh:
     def lattice(self, n_types: int = 1) -> Lattice | None:
         """Return the mesh as a lattice whose lens (0, 0) is column 0, row 0.
 
-        None where the types do not follow the lattice: two types on a hexagonal mesh, three on a
-        square one.
+        The result is None if no rule in lattice indices gives the lens types: for two types on a
+        hexagonal mesh, and for three types on a square one.
         """
         rule = (0, 0, 0) if n_types == 1 else _TYPE_RULES.get((self.geometry, n_types))
         if rule is None:
@@ -153,7 +157,7 @@ class CompoteIntrinsics:
     mesh : CompoteMesh
     n_types : int
     micro_focal_lengths_mm : tuple of float
-        One a type; empty where the micro lenses were taken for pinholes.
+        One focal length for each type; empty if the micro lenses were modeled as pinholes.
     radial, tangential : tuple of float
         Distortion of the main lens' image, in mm^-2, mm^-4, mm^-6 and mm^-1.
     array_tilt_deg : (float, float)
@@ -163,8 +167,8 @@ class CompoteIntrinsics:
     array_rotation_deg : float
         Rotation of the array in its own plane, from the x axis towards the y axis.
     array_origin_mm : (float, float)
-        The array's first lens, whose distances are D and d, from the principal point, along the
-        raw image's x and y.
+        Position of the array's first lens, whose distances are D and d, relative to the principal
+        point, along the raw image's x and y.
     aperture : float or None
         f-number of the main lens.
     focus_distance_mm : float or None
@@ -186,7 +190,7 @@ class CompoteIntrinsics:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Content of the file that `camera` leaves out, for the user."""
+        """Messages to the user about content of the file that `camera` does not use."""
         notes = []
         if any(self.radial) or any(self.tangential):
             notes.append(
@@ -201,7 +205,8 @@ class CompoteIntrinsics:
     def focal_planes(self) -> FloatArray | None:
         """Return the virtual depth u at which each type is in focus, or None if not all have one.
 
-        In the paper's terms `v = 1 / (1 - B / f)`, and `1/u = 1 - k + k/v`, k = b_L0 / (b_L0 + B).
+        The paper's virtual depth of the focal plane is `v = 1 / (1 - B / f)`, and
+        `1/u = 1 - k + k/v` with `k = b_L0 / (b_L0 + B)`.
         """
         p = self.parameters
         k = p.lens_to_array_mm / (p.lens_to_array_mm + p.array_to_sensor_mm)
@@ -291,7 +296,7 @@ def read_compote(path: str | Path) -> CompoteIntrinsics:
 
 @dataclass(frozen=True)
 class _File:
-    """The JSON file, asked by keys; a number may be written as a string."""
+    """The content of the JSON file, read by keys; a number may be written as a string."""
 
     path: Path
     root: dict[str, Any]
@@ -369,7 +374,7 @@ def _check_types(path: Path, n_types: int, focal_lengths: tuple[float, ...]) -> 
 def _geometry(
     file: _File, size: tuple[int, int], pixel_size: float
 ) -> tuple[float, float, tuple[float, float]]:
-    """Return D, d and the principal point, by name or by the poses of array and sensor."""
+    """Return D, d and the principal point, from their keys or the poses of array and sensor."""
     if file.has("D") or file.has("d"):
         distance, gap = file.number("D"), file.number("d")
     else:
@@ -421,7 +426,8 @@ def _coefficients(file: _File, name: str, length: int) -> tuple[float, ...]:
 def _array_pose(file: _File) -> tuple[tuple[float, float], float, tuple[float, float]]:
     """Return the array's tilt and rotation in degrees, and its first lens' place in mm.
 
-    All of them along the raw image's axes, which are those of the main lens turned by half a turn.
+    All of them are along the raw image's axes, which are those of the main lens rotated by 180
+    degrees.
     """
     keys = ("mla", "mesh", "pose")
     if not file.has(*keys, "rotation"):

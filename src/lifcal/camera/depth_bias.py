@@ -15,16 +15,16 @@ _MOST = 0.05
 
 @dataclass(frozen=True, eq=False)
 class DepthBias:
-    """Mean relative error of the virtual depth in depth maps, by that depth.
+    """Mean relative error of the virtual depth in depth maps, as a function of virtual depth.
 
-    Between the nodes it is linear, beyond them constant.
+    It is given at nodes, interpolated linearly between them, and constant beyond them.
 
     Parameters
     ----------
     u : (n,) float64
-        Ascending.
+        Virtual depths of the nodes, ascending.
     relative : (n,) float64
-        (u - true) / true.
+        Relative error at each node: (measured u - true u) / true u.
     """
 
     u: FloatArray

@@ -1,10 +1,10 @@
 """Lens distortion on raw image coordinates, about the principal point.
 
-As in the supplement of the paper, it acts on every point of the sensor: on observed points and on
-micro-image centres alike. To add a model: one class here, named in `DISTORTION_MODELS`, and one
-branch in each of the kernels `distort_point`, `distort_by_parameters` and `undistort_point`.
-Commands and files then know it by its name; CONTRIBUTING.md lists the tests and pages that name
-the models.
+As in the supplement of the paper, distortion acts on every point of the sensor: on observed points
+and on micro-image centers alike. To add a model, write a class here, add it to `DISTORTION_MODELS`,
+and add a branch to each of the kernels `distort_point`, `distort_by_parameters` and
+`undistort_point`. Commands and files then accept its name; CONTRIBUTING.md lists the tests and
+pages that name the models.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ class Distortion(ABC):
     """Interface of all distortion models.
 
     A model is a frozen dataclass whose fields are its coefficients, in the order of the columns of
-    every Jacobian. All coefficients have a default, with which the model distorts nothing: there
-    the adjustment begins. Their names differ from those of the other parameters of a camera.
+    every Jacobian. All coefficients have a default value. With the defaults the model distorts
+    nothing, and the adjustment starts from them. The names of the coefficients must differ from
+    those of the other parameters of a camera.
     """
 
     name: ClassVar[str]
-    """What options and files call the model."""
+    """Name of the model in options and files."""
     model_id: ClassVar[int]
-    """What the kernels call it."""
+    """Number of the model in the kernels."""
     units: ClassVar[tuple[str, ...]]
     """Unit of each coefficient."""
 
@@ -51,7 +52,10 @@ class Distortion(ABC):
 
     @property
     def fold_radius_px(self) -> float:
-        """Undistorted radius at which the model turns back on itself, or infinity."""
+        """Undistorted radius at which the distorted radius stops growing, or infinity.
+
+        Beyond this fold, two undistorted points would have the same distorted point.
+        """
         return float("inf")
 
     def with_parameters(self, parameters: npt.ArrayLike) -> Distortion:
@@ -60,7 +64,7 @@ class Distortion(ABC):
         return type(self)(*map(float, values))
 
     def distort(self, points_und_px: npt.ArrayLike, center_px: npt.ArrayLike) -> FloatArray:
-        """Convert ideal to recorded raw coordinates.
+        """Convert undistorted (ideal) to recorded raw coordinates.
 
         Parameters
         ----------
@@ -80,12 +84,13 @@ class Distortion(ABC):
         return out
 
     def undistort(self, points_raw_px: npt.ArrayLike, center_px: npt.ArrayLike) -> FloatArray:
-        """Convert recorded to ideal raw coordinates.
+        """Convert recorded to undistorted (ideal) raw coordinates.
 
         Returns
         -------
         (n_points, 2) float64
-            Exact to 1e-11 px; NaN where no point inside the fold distorts to this one.
+            Undistorted points, exact to 1e-11 px; NaN where no point within `fold_radius_px` is
+            distorted to the given one.
         """
         points = check_array(points_raw_px, "points_raw_px", (None, 2))
         cx, cy = check_array(center_px, "center_px", (2,), finite=True)
@@ -100,7 +105,8 @@ class Distortion(ABC):
     ) -> tuple[FloatArray, FloatArray]:
         """Return the derivatives of `distort` with respect to the point and the coefficients.
 
-        The derivative by the centre is the identity minus the first.
+        The derivative with respect to the center is the identity minus that with respect to the
+        point.
 
         Returns
         -------
@@ -119,7 +125,7 @@ class Distortion(ABC):
 
 @dataclass(frozen=True)
 class NoDistortion(Distortion):
-    """A perfect lens."""
+    """A lens without distortion."""
 
     name: ClassVar[str] = "none"
     model_id: ClassVar[int] = _kernels.NO_DISTORTION
@@ -165,7 +171,7 @@ class BrownDistortion(Distortion):
 class DivisionDistortion(Distortion):
     """The one-parameter division model, `x = x_d / (1 + strength r_d^2)`, with a closed inverse.
 
-    Strong barrel distortion with one coefficient (negative: barrel).
+    One coefficient describes even strong barrel distortion. It is negative for barrel distortion.
     """
 
     name: ClassVar[str] = "division"

@@ -1,8 +1,8 @@
-"""The micro-lens grid: where the micro images are on the recorded raw image, and of which type.
+"""The micro-lens grid: positions of the micro images in the recorded raw image, and lens types.
 
-A grid is a lattice (hexagonal, square, or anything two basis vectors span) with the smooth bend and
-the deviations of single lenses from it, or an explicit list of centers. Both give the same arrays
-and answer the same questions.
+A grid is either a lattice (hexagonal, square, or any other that two basis vectors span) with a
+smooth bend and with deviations of single lenses, or an explicit list of centers. Both have the same
+arrays and methods.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from lifcal.errors import ConfigError, InputError
 
 LAYOUTS = ("hexagonal-rows", "hexagonal-columns", "square")
 _NEIGHBOR_REACH = 1.25
-"""Largest distance of neighbors in pitches: it includes the six or four nearest lenses and excludes
-the next ones (1.41 on a square grid)."""
+"""Largest distance of neighbors, in units of the pitch. It includes the six or four nearest lenses
+and excludes the next ones (1.41 on a square grid)."""
 DEVIATION_STEP_PX = 0.001
-"""Deviations of single lenses are multiples of this. It is far below the noise of any measured
-center, and files can hold them as short whole numbers without changing them."""
+"""Deviations of single lenses are rounded to multiples of this. It is far below the noise of any
+measured center, and files can hold the deviations exactly, as short whole numbers."""
 
 
 class Groups(NamedTuple):
-    """A list of indices for each of several items, end to end.
+    """A list of indices for each of several items, all concatenated in one array.
 
-    Item `i` has `indices[offsets[i]:offsets[i + 1]]`.
+    The list of item `i` is `indices[offsets[i]:offsets[i + 1]]`.
     """
 
     offsets: IntArray
@@ -51,14 +51,14 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LensIndex:
-    """Centers sorted into cells, for questions about what is near.
+    """Centers sorted into square cells, for fast searches for near centers.
 
     Parameters
     ----------
     centers_px : (n_lenses, 2) float64
         NaN centers are never found.
     cell_px : float
-        Size of a cell; about the pitch is best.
+        Size of a cell; searches are fastest if it is about the pitch.
     """
 
     centers_px: FloatArray
@@ -66,7 +66,7 @@ class LensIndex:
 
     @cached_property
     def table(self) -> _kernels.LensTable:
-        """The cells, as the kernels take them."""
+        """The cells in the form that the kernels take."""
         cell = float(self.cell_px)
         finite = np.flatnonzero(np.isfinite(self.centers_px).all(axis=1))
         origin = self.centers_px[finite].min(axis=0) if finite.size else np.zeros(2)
@@ -99,7 +99,7 @@ class LensIndex:
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """A regular arrangement: the center of lens (q, r) is `origin + q basis[0] + r basis[1]`.
+    """A regular lattice: the center of lens (q, r) is `origin + q basis[0] + r basis[1]`.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Lattice:
     basis_px : (2, 2) float64
         One basis vector a row, each (x, y).
     n_types : int
-        1 to 3.
+        Number of lens types, 1 to 3.
     type_rule : (int, int, int)
         The type of lens (q, r) is `(rule[0] q + rule[1] r + rule[2]) mod n_types`.
     """
@@ -180,8 +180,8 @@ class Lattice:
         cos, sin = math.cos(rotation_rad), math.sin(rotation_rad)
         turn = np.array([[cos, -sin], [sin, cos]])
         basis = pitch_px * unit @ (turn @ affine).T
-        # With (1, 2) mod 3 no two of the six neighbors' types equal the lens' own; with (1, 1)
-        # mod 2 or 3 none of a square's four do.
+        # With the rule (1, 2) modulo 3, none of a lens' six neighbors has its type; with (1, 1)
+        # modulo 2 or 3, none of the four neighbors on a square lattice has.
         step = (1, 1) if layout == "square" else (1, 2)
         rule = (*step, 0) if n_types > 1 else (0, 0, 0)
         return cls(check_array(origin_px, "origin_px", (2,)), basis, n_types, rule)
@@ -194,7 +194,7 @@ class Lattice:
 
     @property
     def layout(self) -> str:
-        """'hexagonal' or 'square', whichever the angle between short basis vectors is nearer to."""
+        """'hexagonal' or 'square', depending on the angle between the shortest basis vectors."""
         a, b = _reduce(self.basis_px)
         angle = math.degrees(
             math.acos(min(1.0, abs(float(a @ b)) / float(np.hypot(*a) * np.hypot(*b))))
@@ -377,8 +377,8 @@ class MicroLensGrid:
     ) -> MicroLensGrid:
         """Return this grid on another lattice and bend, with the deviations of its lenses.
 
-        Lenses are the same if they have the same place (q, r) in both lattices. A lens that this
-        grid does not have deviates by zero.
+        Lenses with the same place (q, r) in both lattices are taken to be the same. A lens that
+        this grid does not have gets a deviation of zero.
 
         Parameters
         ----------
@@ -448,8 +448,9 @@ class MicroLensGrid:
         count = min(5, len(self))
         distances, _ = cKDTree(self.centers_raw_px).query(self.centers_raw_px, k=count)
         near = distances[:, 1:]
-        # The nearest neighbor alone is too near where lenses are off a lattice. Neighbors that are
-        # farther by a third are not neighbors in the lattice: a list may have gaps.
+        # The nearest neighbor alone would give too small a pitch if the lenses deviate from a
+        # lattice. Centers that are farther by a third are left out: they are not neighbors in the
+        # lattice but stand behind a gap in the list.
         return float(np.median(near[near < 1.3 * np.median(near[:, 0])]))
 
     @property
@@ -536,7 +537,7 @@ def list_lenses(
 
 
 def find_rows(known_qr: IntArray, wanted_qr: IntArray) -> IntArray:
-    """Return, for each lens (q, r) wanted, its row among those known, or -1; (n_wanted,)."""
+    """Return, for each wanted lens (q, r), its row in the known ones, or -1; (n_wanted,)."""
     low, high = known_qr.min(axis=0), known_qr.max(axis=0)
     table = np.full(high - low + 1, -1, np.int64)
     table[tuple((known_qr - low).T)] = np.arange(len(known_qr))
@@ -553,7 +554,8 @@ def _reduce(basis_px: FloatArray) -> tuple[FloatArray, FloatArray]:
         if a @ a > b @ b:
             a, b = b, a
         shorter = b - round(float(a @ b) / float(a @ a)) * a
-        # On a hexagonal lattice b and b - a are equally long: stop unless it really shrinks.
+        # On a hexagonal lattice, b and b - a have the same length. Stop unless the vector becomes
+        # shorter by more than rounding errors; otherwise the loop would not end.
         if shorter @ shorter >= (1.0 - 1e-9) * (b @ b):
             return a, b
         b = shorter

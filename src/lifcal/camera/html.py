@@ -18,7 +18,7 @@ def format_camera_html(camera: PlenopticCamera) -> str:
     values = dict(zip(ARRAY_PARAMETERS, camera.array.as_vector().tolist(), strict=True))
     values |= dict(zip(PHYSICAL_PARAMETERS, camera.parameters.as_vector().tolist(), strict=True))
     units = {name: unit_of(name, metric=camera.scale_source is not None) for name in values}
-    # the physical form first; c_x and c_y are in both
+    # The physical parameters come first. c_x and c_y belong to both forms and are listed once.
     names = list(dict.fromkeys([*PHYSICAL_PARAMETERS, *ARRAY_PARAMETERS]))
     distortion = camera.distortion
     for name, value, unit in zip(

@@ -27,12 +27,13 @@ from lifcal.camera.tilt import TILT_PARAMETERS, ArrayTilt
 from lifcal.errors import InputError
 
 _ROUNDING = 1e-13
-"""Rounding error of a variance, relative to the sum of the absolute values of its terms."""
+"""Bound of the rounding error of a variance, relative to the sum of the absolute values of its
+terms."""
 
 
 @dataclass(frozen=True, eq=False)
 class MicroImagePoints:
-    """Where points appear in the micro images: one row for each (point, lens) that sees it.
+    """Projections of points into micro images: one row for each point and each lens that sees it.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ class ProjectionJacobian:
         Derivative with respect to the point in camera coordinates, px / mm.
     by_intrinsics : (n, 2, 5) float64
         Derivative with respect to F, c_x, c_y, alpha and beta. The recorded micro-image centers are
-        held, so the columns of c include the motion of the undistorted centers.
+        held fixed, so the columns of c include the motion of the undistorted centers.
     by_distortion : (n, 2, n_parameters) float64
         Derivative with respect to the distortion coefficients, including the motion of the
         undistorted centers.
@@ -211,7 +212,8 @@ class PlenopticCamera:
         jacobian = np.eye(len(self.covariance))
         jacobian[:5, :5] = self.array.physical_jacobian(self.pixel_size_mm)
         propagated: FloatArray = jacobian @ self.covariance @ jacobian.T
-        # A parameter that was held in this form has a variance of rounding errors, of either sign.
+        # The variance of a parameter that was held fixed consists of rounding errors, and may be
+        # negative.
         most = (np.abs(jacobian) @ np.sqrt(np.diag(self.covariance))) ** 2
         held = np.diag(propagated) <= _ROUNDING * most
         propagated[held] = propagated[:, held] = 0.0
@@ -234,8 +236,8 @@ class PlenopticCamera:
     def tilt_angles_deg(self) -> tuple[FloatArray, FloatArray | None]:
         """Return the array's angles, (2,), as in `ArrayTilt.from_angles`, and their sigmas.
 
-        The angles are zero if the camera has no tilt, and sigmas that are not known are None. B is
-        taken as exact: its uncertainty changes the angles by less than their own.
+        The angles are zero if the camera has no tilt; sigmas are None if they are not known. B is
+        taken as exact, because its uncertainty changes the angles by less than their own sigmas.
         """
         if self.tilt is None:
             return np.zeros(2), None
@@ -286,7 +288,7 @@ class PlenopticCamera:
 
     @cached_property
     def _search(self) -> tuple[LensIndex, float]:
-        """Index of the undistorted centers, and how much undistorting can widen a micro image."""
+        """Index of the undistorted centers, and the largest enlargement of micro images there."""
         centers = self.image_centers_und_px
         index = LensIndex(centers, max(self.grid.pitch_px, 1.0))
         jacobians, _ = self.distortion.compute_jacobians(centers, self.principal_point_px)
@@ -308,8 +310,9 @@ class PlenopticCamera:
         Returns
         -------
         (n, 2) float64
-            NaN for a point not in front of the camera (z <= 0), in the micro lenses' own plane
-            (u = 0), or through a lens beyond the distortion's fold.
+            Recorded raw coordinates. They are NaN for a point that is not in front of the camera
+            (z <= 0), for one whose image is in the plane of the micro lenses (u = 0), and for a
+            lens beyond the distortion's fold (`Distortion.fold_radius_px`).
         """
         points, indices = self._check_pairs(points_cam_mm, lenses)
         out = np.empty((len(points), 2))
@@ -367,7 +370,8 @@ class PlenopticCamera:
         virtual = self.virtual_from_cam(points)
         index, widening = self._search
         u = self.virtual_depth_from_depth(points[:, 2])
-        # A lens sees the point at u_k, and |u_k - u| = |u - 1| |tau_k / (1 + tau_k)|.
+        # With a tilt, lens k sees the point at virtual depth u_k instead of u, and
+        # |u_k - u| = |u - 1| |tau_k / (1 + tau_k)|.
         tau = np.nanmax(np.abs(self._tau(self.image_centers_und_px)), initial=0.0)
         tilted = np.abs(u - 1.0) * tau / (1.0 - min(float(tau), 0.5))
         reach = (np.abs(u) + tilted) * self.grid.radius_px * widening
@@ -402,10 +406,10 @@ class PlenopticCamera:
     ) -> tuple[Float32Array, Float32Array, Float32Array]:
         """Return metric depth, its standard deviation and the focused image of a raw image.
 
-        All three are without distortion, at half the raw's size. The micro images are looked for
-        where this raw shows them, and everything is set up for it alone: the result depends on no
-        other raw. To set up once for many raws, or for other sizes or a white image, use
-        `lifcal.DepthEngine` (`DepthEngine.like(camera, raw)` is what is used here).
+        All three are without distortion, at half the raw's size. The grid is moved to where this
+        raw shows the micro images, and nothing is kept for later calls, so the result does not
+        depend on any other raw. To prepare once for many raws, or for other sizes or a white image,
+        use `lifcal.DepthEngine`; this method uses `DepthEngine.like(camera, raw)`.
 
         Parameters
         ----------
@@ -419,7 +423,7 @@ class PlenopticCamera:
         depth_mm, sigma_mm : (rows, cols) float32
             NaN where unknown.
         image : (rows, cols) or (rows, cols, 3) float32
-            0 to 1 of the raw's full scale.
+            Brightness, from 0 to 1 (the raw's full scale).
         """
         from lifcal.metric.engine import DepthEngine
 
@@ -448,9 +452,9 @@ class PlenopticCamera:
     def opencv(self, scale: float = 0.5) -> tuple[FloatArray, FloatArray]:
         """Return K and the distortion coefficients of totally focused images for OpenCV.
 
-        They are those of the images that `lifcal focus` and `lifcal calibrate` write, which have
-        the distortion of the raw. Images of `lifcal depth` and `DepthEngine` have the same K and no
-        distortion. Pixel centers are integers, as OpenCV has them.
+        They belong to the images that `lifcal focus` and `lifcal calibrate` write, which have the
+        distortion of the raw. Images of `lifcal depth` and `DepthEngine` have the same K and no
+        distortion. Pixel centers are integers, as in OpenCV.
 
         Parameters
         ----------
@@ -460,7 +464,7 @@ class PlenopticCamera:
         Returns
         -------
         matrix : (3, 3) float64
-            K.
+            The camera matrix K.
         distortion : (5,) or (8,) float64
             k1, k2, p1, p2, k3, and k4, k5, k6 where these are needed.
 
@@ -475,10 +479,10 @@ class PlenopticCamera:
     # Virtual image and depth
 
     def virtual_from_cam(self, points_cam_mm: npt.ArrayLike) -> FloatArray:
-        """Return the virtual image points (x_u, y_u, u) as micro-image centers show them.
+        """Return the virtual image points (x_u, y_u, u), relative to micro-image centers.
 
-        `(x_u, y_u)` is a plain pinhole image: `c + F (x, y) / z`. Behind a tilted array, u is what
-        the lenses around `(x_u, y_u)` show.
+        `(x_u, y_u)` is an ordinary pinhole image: `c + F (x, y) / z`. If the array is tilted, u is
+        the virtual depth at which the lenses around `(x_u, y_u)` see the point.
 
         Returns
         -------
@@ -496,7 +500,7 @@ class PlenopticCamera:
         Returns
         -------
         (n_points, 3) float64
-            In camera coordinates, mm; NaN where `u` is that of infinity or beyond it.
+            Points in camera coordinates, mm; NaN where `u` is that of infinity or beyond it.
         """
         points = check_array(points_virt, "points_virt", (None, 3))
         depth = self.depth_from_virtual_depth(points[:, 2], points[:, :2])

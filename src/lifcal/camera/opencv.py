@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from lifcal.camera.model import PlenopticCamera
 
 LARGEST_ERROR_PX = 0.1
-"""Distance, somewhere in the image, above which fitted coefficients are refused. It is about what
-points are measured to."""
+"""Largest error of fitted coefficients, anywhere in the image, that is accepted. It is about the
+accuracy with which points are measured."""
 _SMALL_ERROR_PX = 0.01
-"""Distance up to which a fit with fewer coefficients is preferred to one with more."""
+"""Error up to which a fit with fewer coefficients is preferred to one with more."""
 _GRID = 65
 """Number of points along each side of the image at which coefficients are fitted."""
 
@@ -43,8 +43,8 @@ class OpencvCamera:
     distortion : (4,), (5,) or (8,) float64
         k1, k2, p1, p2, then k3, then k4, k5, k6.
     largest_error_px : float
-        Largest distance, over the image, between the places where this camera and lifcal's see a
-        point. It is 0 up to rounding where the coefficients are converted and not fitted.
+        Largest distance, over the image, between the projections of a point by this camera and by
+        lifcal's. If the coefficients were converted exactly and not fitted, it is 0 up to rounding.
     """
 
     image_size: tuple[int, int]
@@ -53,7 +53,7 @@ class OpencvCamera:
     largest_error_px: float
 
     def project(self, slopes: FloatArray) -> FloatArray:
-        """Return where points with x/z and y/z, (n, 2), are seen, (n, 2), as OpenCV does."""
+        """Project points, given as (x/z, y/z), (n, 2), by OpenCV's formulas to px, (n, 2)."""
         k1, k2, p1, p2, k3, k4, k5, k6 = np.pad(self.distortion, (0, 8 - len(self.distortion)))
         x, y = slopes.T
         q = x * x + y * y
@@ -122,7 +122,7 @@ def make_opencv_camera(
 
 
 def _convert(camera: PlenopticCamera, count: int) -> FloatArray | None:
-    """Return the coefficients that are exactly those of the camera, or None."""
+    """Return coefficients that represent the camera's distortion exactly, or None."""
     model, focal = camera.distortion, camera.array.focal_px
     terms = np.zeros(count)
     if isinstance(model, NoDistortion):
@@ -153,7 +153,10 @@ def _fit_linear(und: FloatArray, recorded: FloatArray, count: int) -> FloatArray
 
 
 def _fit_rational(und: FloatArray, recorded: FloatArray) -> FloatArray:
-    """Return eight terms with r_d / r = (1 + k1 r^2 + ...) / (1 + k4 r^2 + ...), p1 = p2 = 0."""
+    """Return the eight coefficients of OpenCV's rational model, fitted to radii, with p1 = p2 = 0.
+
+    The model is `r_d / r = (1 + k1 r^2 + ...) / (1 + k4 r^2 + ...)`.
+    """
     r = np.hypot(*und.T)
     und_r, ratio = r[r > 0.0], np.hypot(*recorded.T)[r > 0.0] / r[r > 0.0]
     largest = und_r.max()

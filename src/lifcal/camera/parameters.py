@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 NO_SCALE = "no scale"
-"""Stands in place of a unit where a length has no metric meaning."""
+"""Text shown instead of a unit where a length has no metric meaning."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class ParameterKind:
     Parameters
     ----------
     unit : str
-        '' for a pure number.
+        Unit of the parameter; '' for a pure number.
     meaning : str
     needs_scale : bool
         Whether the value has a meaning only if the scale is known.
@@ -61,7 +61,7 @@ def unit_of(name: str, *, metric: bool = True) -> str:
 
 
 def format_value(value: float | None, sigma: float | None) -> str:
-    """Return value ± sigma, with two digits of sigma; the value alone without a sigma."""
+    """Return "value ± sigma" with two digits of sigma, or the value alone if sigma is not known."""
     if value is None:
         return "unknown"
     if not sigma:

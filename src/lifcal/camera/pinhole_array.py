@@ -1,8 +1,10 @@
 """The plenoptic camera as an array of projective pinholes, and conversions to and from it.
 
+With the pixel size s, the parameters
+
     F = L / s,  alpha = (L / B) (1 - b_L0 / f_L),  beta = (L / B) b_L0,  L = b_L0 + B
 
-turn the paper's model into `x_R = C + (F (x, y) + (c - C) z) / (alpha z + beta)`, exactly; the
+turn the paper's model exactly into `x_R = C + (F (x, y) + (c - C) z) / (alpha z + beta)`. The
 derivation is in docs/theory/camera-model.md.
 """
 
@@ -109,7 +111,7 @@ class PhysicalParameters:
 class PinholeArray:
     """The same camera as an array of projective pinholes.
 
-    Depth needs only these: `u = alpha + beta / z`.
+    Depth can be computed from these parameters alone: `u = alpha + beta / z`.
 
     Parameters
     ----------
@@ -120,7 +122,7 @@ class PinholeArray:
     alpha : float
         Virtual depth of a point at infinity.
     beta_mm : float
-        The only parameter that depends on the scale of the scene.
+        Factor in `u = alpha + beta / z`; the only parameter that depends on the scale of the scene.
     """
 
     focal_px: float

@@ -1,6 +1,6 @@
 """The tilt of the micro-lens array against the sensor.
 
-Behind a tilted array every micro lens has its own distances: B_k to the sensor and b_k to the main
+In a tilted array every micro lens has its own distances: B_k to the sensor and b_k to the main
 lens, with B_k + b_k = L. For a plane array their ratio is exactly linear in the micro-image center:
 
     B_k / b_k = (B / b_L0) (1 + tau_k),     tau_k = t . (C_k - c)
@@ -93,23 +93,24 @@ class ArrayTilt:
 
 
 def focal_rho_behind_tilt(focal_rho: FloatArray, tau: FloatArray) -> FloatArray:
-    """Return 1 / u at which lenses behind a tilted array are in focus.
+    """Return the inverse virtual depth 1 / u at which lenses of a tilted array are in focus.
 
-    All lenses of a type have one focal length. The thin-lens equation says that `1 - 1 / u_T` is
-    then in proportion to the distance from the sensor, B_k.
+    All lenses of a type have one focal length. By the thin-lens equation, `1 - 1 / u_T` is then
+    proportional to the distance B_k from the sensor.
 
     Parameters
     ----------
     focal_rho : (...) float64
         1 / u_T of the lenses' types, for lenses at the principal point.
     tau : (...) float64
-        The relative change of B_k / b_k. That of B_k is the same, up to the share B / b_L0 of it.
+        The relative change of B_k / b_k. It is taken for that of B_k, which is smaller by the
+        fraction B / b_L0 of it.
 
     Returns
     -------
     (...) float64
-        Never less than a fifth of `focal_rho`: no real array tilts so far, and a lens in focus at
-        infinity would have no focal plane to divide by.
+        Inverse virtual depths, never less than a fifth of `focal_rho`. No real array is tilted so
+        much that this limit matters; it avoids a division by zero for a lens in focus at infinity.
     """
     own = 1.0 - (1.0 - focal_rho) * (1.0 + tau)
     least = _LEAST_FOCAL_SHARE * np.asarray(focal_rho)
