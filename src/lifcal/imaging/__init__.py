@@ -1,9 +1,9 @@
 """Images in and out: raws, videos, color mosaics, makers' camera files, markers.
 
-`open_frames` opens raws as a sequence of `Frame`; of arrays in memory, `make_frame` makes one
-`Frame` and `ArrayFrames` a sequence; `read_camera_file` reads the camera files of several makers;
+`open_frames` opens raws as a sequence of `Frame`. From arrays in memory, `make_frame` makes one
+`Frame` and `ArrayFrames` a sequence. `read_camera_file` reads the camera files of several makers;
 `detect_markers` finds ArUco markers. Pictures for people are drawn in `lifcal.imaging.preview`.
-Besides `lifcal.grid`, no other room imports OpenCV.
+Only this subpackage and `lifcal.grid` import OpenCV.
 """
 
 from lifcal.imaging.camera_formats import CameraFile, read_camera_file

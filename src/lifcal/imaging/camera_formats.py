@@ -29,10 +29,10 @@ class CameraFile:
     Parameters
     ----------
     kind : str
-        In words.
+        Kind of the file in words, for messages.
     content : PlenopticCamera, MicroLensGrid, RaytrixCalibration, TspcCalibration or CameraModelFile
     notes : tuple of str
-        Content of the file that lifcal does not use, for the user.
+        Messages to the user about content of the file that lifcal does not use.
     """
 
     kind: str
@@ -47,7 +47,8 @@ class CameraFile:
         Parameters
         ----------
         image_size : (int, int) or None
-            Needed for a maker's file (Raytrix, TSPC), which does not say it.
+            Width and height of the raw. Needed for files of makers (Raytrix, TSPC), which do not
+            contain it.
         """
         content = self.content
         if isinstance(content, PlenopticCamera):
@@ -66,7 +67,7 @@ class CameraFile:
         Parameters
         ----------
         grid : MicroLensGrid or None
-            Needed for the authors' CameraModel.xml, which has none.
+            Needed for the CameraModel.xml of the paper's authors, which contains no grid.
         """
         content = self.content
         if isinstance(content, PlenopticCamera):
@@ -86,7 +87,7 @@ def read_camera_file(path: Path) -> CameraFile:
     Raises
     ------
     DataError
-        If the file cannot be read, or is of no kind that is known.
+        If the file cannot be read, or its kind is not known.
     """
     if path.is_dir():
         path = path / "camera.json"

@@ -1,4 +1,4 @@
-"""Writing images whole or not at all, in the formats that users open."""
+"""Reading images, and writing them atomically (whole or not at all) in common formats."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from lifcal.files import read_bytes, write_bytes
 from lifcal.imaging.image_headers import read_header
 
 _FLOAT_TIFF = [cv2.IMWRITE_TIFF_COMPRESSION, 8, 317, 3]
-"""Deflate (8) and the predictor (tag 317) for floating point (3), without loss: maps of depth take
-about 60 % of their size. Older versions of OpenCV have no names for these numbers of TIFF."""
+"""Lossless compression of TIFF files: Deflate (8), and the predictor (tag 317) for floating point
+(3). Depth maps shrink to about 60 % of their size. The numbers are those of the TIFF standard, for
+which older versions of OpenCV have no names."""
 
 
 def write_png(path: str | Path, image: ImageArray) -> None:
@@ -56,18 +57,19 @@ def _encode(suffix: str, image: npt.NDArray[np.generic], options: list[int]) -> 
 
 
 def read_image(path: str | Path) -> npt.NDArray[np.generic]:
-    """Return an image as stored: (height, width), or red, green, blue (height, width, 3)."""
+    """Return the stored values of a gray (height, width) or red-green-blue image (with axis 3)."""
     path = Path(path)
     return decode_image(path, read_bytes(path, limit=1 << 30))
 
 
 def decode_image(path: Path, content: bytes) -> npt.NDArray[np.generic]:
-    """Return the image in a file's content; `path` is for the message.
+    """Decode the content of an image file; `path` is used in error messages only.
 
     Raises
     ------
     DataError
-        If it is no image, or not all of it is there (a decoder alone may fill in gray).
+        If it is no image, or if it is incomplete. (Decoders fill missing parts with gray instead of
+        reporting an error.)
     """
     header = read_header(content)
     if header is not None and not header.complete:

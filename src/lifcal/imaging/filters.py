@@ -17,7 +17,8 @@ def sharpen(image: Float32Array, amount: float, out: Float32Array) -> None:
 def double(image: Float32Array, out: Float32Array) -> None:
     """Fill `out`, which has twice as many pixels along both axes, by Catmull-Rom interpolation.
 
-    OpenCV's own cubic interpolation is not used: it does not even reproduce a linear slope.
+    OpenCV's own cubic interpolation is not used, because it does not reproduce a linear slope
+    exactly.
     """
     before = np.array([-0.0703125, 0.8671875, 0.2265625, -0.0234375], np.float32)
     after = np.append(np.float32(0.0), before)  # at a quarter of a pixel after the middle

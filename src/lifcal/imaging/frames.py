@@ -1,9 +1,9 @@
-"""Raw frames: folders, globs, lists of files and videos, one frame at a time.
+"""Raw frames from folders, globs, lists of files and videos, read one at a time.
 
-Values are taken as linear: full scale, of 8 bits, or of the 10, 12, 14 or 16 bits that 16-bit files
-use, is 1. A Bayer mosaic is interpolated bilinearly
-(every color from its nearest pixels, the same weights everywhere, so that nothing shifts) and then
-weighted to luminance.
+Pixel values are taken to be linear in brightness. They are scaled so that full scale is 1; in
+16-bit files, full scale is that of the 10, 12, 14 or 16 bits that are used. A Bayer mosaic is
+interpolated bilinearly: every color comes from its nearest pixels with symmetric weights, so that
+nothing is shifted. Luminance is a weighted sum of the colors.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from lifcal.imaging.image_headers import ImageHeader, read_header
 from lifcal.sources import VIDEO_SUFFIXES, list_files
 
 BAYER = {
-    "rggb": cv2.COLOR_BayerBG2RGB,  # OpenCV names the pattern from its second pixel on
+    "rggb": cv2.COLOR_BayerBG2RGB,  # OpenCV's names begin at the pattern's second row and column
     "grbg": cv2.COLOR_BayerGB2RGB,
     "gbrg": cv2.COLOR_BayerGR2RGB,
     "bggr": cv2.COLOR_BayerRG2RGB,
 }
 LUMINANCE = (0.299, 0.587, 0.114)
 _BLACK = {8: 2.5, 16: 65.0}
-"""Stored value, by bits of the file, below which an image counts as black."""
+"""Stored value below which an image counts as black, for files of 8 and of 16 bits."""
 _SATURATED = 0.5
 _MOSAIC = 0.04
-"""Relative to the mean: if the four positions of 2 x 2 pixels differ by more, the image is a color
-mosaic."""
+"""If the means over the four pixel positions of a 2 x 2 block differ by more than this fraction of
+the overall mean, the image is a color mosaic."""
 _HEADER_BYTES = 1 << 17
 _FRAMES_FOR_SCALE = 5
 _MOST_SKIPPED = 300
-"""Frames of a video that are decoded and dropped to reach a later one. Seeking would start at the
-last key frame, up to about so many frames before, and not every codec then meets the same frame."""
+"""Largest number of frames of a video that are decoded and dropped to reach a later one. Seeking
+would start from the last key frame, up to about this many frames before, and with some codecs it
+ends at a wrong frame."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ class Frame:
     Parameters
     ----------
     name : str
-        Without folder and suffix.
+        Name of the file without folder and suffix.
     source : str
         The file, for messages.
     gray : (height, width) float32
@@ -64,7 +65,7 @@ class Frame:
     color : (height, width, 3) float32 or None
         Red, green, blue; None for a mono frame.
     bits : int
-        8 or 16, of a channel of the file.
+        Bits per channel of the file, 8 or 16.
     saturated : float
         Share of the pixels at full scale.
     bayer : str or None
@@ -86,16 +87,17 @@ class Frame:
 
 
 class Frames:
-    """Frames that are read when they are asked for. Make one with `open_frames`.
+    """A sequence of frames, each of which is read from its file on demand. See `open_frames`.
 
-    All frames must have the size and the bit depth of most of them; `read` raises an error for one
-    that has not.
+    Size and bit depth are those of the majority of the frames; `read` raises an error for a frame
+    that differs.
     """
 
     def __init__(self, files: Sequence[Path], bayer: str | None = None) -> None:
         self.bayer = _check_bayer(bayer)
         self._root = Path()
-        """Relative paths start here: from a pickle, the folder of the process that wrote it."""
+        """Folder that relative paths start from. After unpickling, it is the working folder of the
+        process that wrote the pickle."""
         self._places: list[tuple[Path, int]] = []
         self._videos: dict[Path, _Video] = {}
         for file in files:
@@ -118,7 +120,7 @@ class Frames:
         """Return some of the frames."""
         chosen = object.__new__(type(self))
         vars(chosen).update(vars(self))
-        vars(chosen)["full_scale"] = self.full_scale  # brightness does not depend on the choice
+        vars(chosen)["full_scale"] = self.full_scale  # so that brightness stays the same
         vars(chosen).pop("_expected", None)
         vars(chosen).pop("image_size", None)
         chosen._places = [self._places[index] for index in indices]
@@ -147,8 +149,8 @@ class Frames:
 
     @cached_property
     def full_scale(self) -> int:
-        """Stored value of white; in 16-bit files, that of the fewest bits that some of the frames
-        need.
+        """Stored value of white. For 16-bit files it is computed from the brightest pixel of some
+        frames (`find_full_scale`).
         """
         if self._expected[2] == 8:
             return 255
@@ -157,7 +159,8 @@ class Frames:
         for index in range(0, len(self), step):
             with suppress(DataError):
                 stored = self._read_stored(index)
-                # What cannot be used does not count: frames of other files, blank or saturated.
+                # Frames that will be refused do not count: those of another bit depth, and those
+                # that are blank or saturated.
                 top = stored.max()
                 if stored.dtype.itemsize == 2 and np.mean(stored == top) < _SATURATED:
                     brightest = max(brightest, int(top))
@@ -165,7 +168,7 @@ class Frames:
 
     @property
     def has_video(self) -> bool:
-        """Whether some frames are those of a video."""
+        """Whether some of the frames come from a video."""
         return any(number >= 0 for _, number in self._places)
 
     def check_not_among(self, path: Path) -> None:
@@ -180,9 +183,10 @@ class Frames:
         return False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs to open the same files: paths, and no pixels.
+        """Return what another process needs to open the same files: paths, but no pixels.
 
-        Size and full scale are those that this process found, so that both read equal frames.
+        The size and the full scale that this process found are included, so that both processes
+        read equal frames.
         """
         expected, full_scale = self._expected, self.full_scale
         return {
@@ -234,7 +238,7 @@ class ArrayFrames(Frames):
     arrays : sequence of (height, width) or (height, width, 3) uint8 or uint16
         Pixels as a file would store them: gray, a Bayer mosaic, or red, green, blue.
     names : sequence of str, optional
-        The name of each frame, for messages and results; its number without.
+        The name of each frame, for messages and results. Frames without names are numbered.
     bayer : str or None
         'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
     """
@@ -293,7 +297,7 @@ def open_frames(
     ----------
     sources : path, glob, or sequence of them
         Folders (their images, not those of folders inside), globs, images and videos. Images of a
-        folder or glob are sorted by name as people do: 2 before 10. A list keeps its order.
+        folder or glob are sorted by name in natural order (2 before 10). A list keeps its order.
     bayer : str or None
         'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
     white : path, optional
@@ -313,18 +317,18 @@ def open_frames(
 
 
 def _is_same(file: Path, white: Path) -> bool:
-    """Tell whether two files hold the same bytes. Those that differ do so at their beginning."""
+    """Tell whether two files have the same content. The comparison ends at the first difference."""
     try:
         return filecmp.cmp(file, white, shallow=False)
-    except OSError:  # reading it as a frame will say why
+    except OSError:  # reading the file as a frame reports the error
         return False
 
 
 def find_full_scale(brightest: int, bits: int) -> int:
     """Return the full scale for the fewest bits (10, 12, 14 or 16) that hold the brightest pixel.
 
-    Values of sensors with 10 or 12 bits are often stored unchanged in 16 bits. 65535 would then be
-    far too large as full scale.
+    The values of 10-bit or 12-bit sensors are often stored unchanged in 16-bit files, for which a
+    full scale of 65535 would be far too large.
     """
     if bits == 8:
         return 255
@@ -360,7 +364,7 @@ def make_frame(
     Raises
     ------
     DataError
-        If it is of another type, black, or saturated.
+        If the pixels are of another type, or the image is black or saturated.
     """
     if stored.dtype not in (np.uint8, np.uint16):
         raise DataError(f"{source}: pixels are {stored.dtype}, needs 8 or 16 bit whole numbers")
@@ -418,7 +422,7 @@ def _check_exposure(stored: npt.NDArray[np.generic], bits: int, full: int, sourc
     if level < _BLACK[bits]:
         raise DataError(f"{source}: black: 99.9 % of the pixels are {level:.0f} of {full} or less")
     saturated = 0.0
-    # 10, 12 or 14 bits may stand at the lower or the upper end of 16.
+    # Values of 10, 12 or 14 bits may be stored in the lower or in the upper bits of 16.
     ends = (
         {full}
         if bits == 8
@@ -435,7 +439,7 @@ def _check_exposure(stored: npt.NDArray[np.generic], bits: int, full: int, sourc
 
 
 def _read(path: Path, root: Path) -> npt.NDArray[np.generic]:
-    """Return the pixels of a file. Messages name it as it was given, wherever it is opened."""
+    """Return the pixels of a file. Error messages contain the path as given, without `root`."""
     return decode_image(path, read_bytes(root / path, limit=1 << 30, name=path))
 
 
@@ -445,7 +449,7 @@ def _peek(path: Path) -> ImageHeader | None:
         with path.open("rb") as stream:
             start = stream.read(_HEADER_BYTES)
             if start[:2] in (b"II", b"MM"):
-                start += stream.read()  # a TIFF's directory may stand at its end
+                start += stream.read()  # the directory of a TIFF file may be at its end
     except OSError:
         return None
     return read_header(start)

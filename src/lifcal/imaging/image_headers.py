@@ -82,7 +82,7 @@ def _read_jpeg(content: bytes) -> ImageHeader:
         length = struct.unpack(">H", content[at + 2 : at + 4])[0]
         if marker in _JPEG_SIZES:
             bits, height, width = struct.unpack(">BHH", content[at + 4 : at + 9])
-        if marker == 0xDA:  # the picture itself follows, to the end mark
+        if marker == 0xDA:  # the compressed pixels follow, up to the end mark
             complete = content.rfind(b"\xff\xd9") > at
             problem = f"it ends after {len(content)} bytes, before its end mark"
             return ImageHeader("JPEG", width, height, bits, complete, "" if complete else problem)

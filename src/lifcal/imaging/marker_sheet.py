@@ -1,4 +1,4 @@
-"""A sheet of ArUco markers to print, as PDF with lengths to check with a ruler."""
+"""A PDF sheet of ArUco markers to print, with scales whose length is checked with a ruler."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from lifcal.imaging.markers import DICTIONARIES, DICTIONARY
 PAPERS = {"a4": (210.0, 297.0), "a3": (297.0, 420.0), "letter": (215.9, 279.4)}
 """Width and height of a page in mm."""
 _POINTS_PER_MM = 72.0 / 25.4
-"""PDF counts in points, of which an inch has 72."""
+"""PDF files measure lengths in points of 1/72 inch."""
 _MARGIN_MM = 15.0
-"""Border of the page that stays empty but for the rulers; printers do not reach the very edge."""
+"""Border of the page that is empty except for the scales; printers cannot print to the edge."""
 _FOOT_MM = 24.0
-"""Height of the text and the ruler at the bottom."""
+"""Height of the text and the scale at the bottom."""
 _GAP = 0.25
 """Distance between two markers relative to their side: twice the white margin that detection needs
 around a code of 6 x 6 cells."""
 _LABEL_MM = 4.0
 """Height of the line with the id below a marker."""
 _RULER_MM = 100.0
-"""Length of both rulers."""
+"""Length of the printed scales, in mm."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def make_marker_sheet(
             cells = codes.markerSize + 2
             code = cv2.aruco.generateImageMarker(codes, marker_id, cells) > 0
             parts += _draw_marker(np.asarray(code), x, top - size_mm, size_mm)
-            # in the middle of the gap, outside of the white margin
+            # The label stands in the middle of the gap, outside of the marker's white margin.
             parts.append(_write(x, top - size_mm - below / 2.0 - 1.0, f"id {marker_id}", 6))
         streams.append("\n".join(parts))
         listed.append(tuple(ids))
@@ -131,12 +131,12 @@ def _draw_marker(white: BoolArray, x: float, y: float, size: float) -> list[str]
         for row, col in np.argwhere(white).tolist()
     ]
     black = f"0 g {_number(x)} {_number(y)} {_number(size)} {_number(size)} re f"
-    # one path for all white cells: separate ones would show lines between neighbors on a screen
+    # All white cells are one path, because a viewer shows thin lines between separate paths.
     return [black, "1 g", *rectangles, "f 0 g"]
 
 
 def _draw_foot(height: float, size: float, dictionary: str) -> list[str]:
-    """Return a ruler along the bottom, one along the left side, and what to do with them."""
+    """Return the scales along the bottom and the left side, and the text that explains them."""
     x, y = _MARGIN_MM, _MARGIN_MM + 2.0
     left, low = 7.0, (height - _RULER_MM) / 2.0
     parts = ["0 G 0.5 w", _line(x, y, x + _RULER_MM, y), _line(left, low, left, low + _RULER_MM)]
@@ -170,7 +170,7 @@ def _make_pdf(streams: list[str], width: float, height: float) -> bytes:
     n_pages = len(streams)
     kids = " ".join(f"{4 + 2 * page} 0 R" for page in range(n_pages))
     objects = [
-        # a viewer that asks before printing offers 100 % first
+        # With this setting, the print dialog of a viewer offers 100 % first.
         "<< /Type /Catalog /Pages 2 0 R /ViewerPreferences << /PrintScaling /None >> >>",
         f"<< /Type /Pages /Kids [{kids}] /Count {n_pages} >>",
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",

@@ -14,7 +14,7 @@ from lifcal.errors import ConfigError, InputError
 
 DICTIONARY = "DICT_6X6_250"
 CELLS_PER_SIDE = 8
-"""Six code cells and the black border on both sides."""
+"""Number of cells along a side of a marker: six code cells and the black border on both sides."""
 DICTIONARIES = tuple(sorted(name for name in dir(cv2.aruco) if name.startswith("DICT_")))
 _GUESSES = (
     "DICT_6X6_250",
@@ -31,9 +31,10 @@ _HALF_STEPS = 16
 _EDGE_PART = (0.12, 0.88)
 """Part of an edge that is used, because blur bends the edge near the corners."""
 _CODE_PARTS = (0.25, 0.5, 0.75)
-"""Places along the edge of a code cell: away from its ends, where blur bends it."""
+"""Places along the edge of a code cell at which the edge is measured. They are away from its ends,
+where blur bends it."""
 _LEAST_CELL_PX = 5.0
-"""Smallest width of a code cell whose edges can be distinguished: blur is some 2 px wide."""
+"""Smallest width of a code cell whose edges can be distinguished: blur is about 2 px wide."""
 _AGREE_PX = 0.5
 """Largest distance of a code edge from the place that the corners predict. On clean markers of
 rendered recordings the edges scatter by 0.05 to 0.1 px."""
@@ -69,7 +70,7 @@ def draw_marker(marker_id: int, cell_px: int = 8) -> npt.NDArray[np.uint8]:
     Returns
     -------
     (8 cell_px, 8 cell_px) uint8
-        0 and 255.
+        Black (0) and white (255) pixels.
     """
     if not 0 <= marker_id < 250:
         raise InputError(f"marker id {marker_id} is not in {DICTIONARY}: needs 0 to 249")
@@ -84,8 +85,8 @@ def detect_markers(image: npt.NDArray[np.uint8], dictionary: str = DICTIONARY) -
     Corners are the intersections of lines through the four edges. Blur rounds a corner off, so a
     search for the corner itself (OpenCV's sub-pixel refinement) finds it too far inside, but blur
     does not move a straight edge. Where something hides a part of the edges, the corners are
-    computed from the code inside. A marker of which too much is hidden is left out, and so is an id
-    that appears twice, because it is not known which one is meant.
+    computed from the code inside. A marker of which too much is hidden is left out. An id that
+    appears twice is left out too, because the two cannot be distinguished.
     """
     if dictionary not in DICTIONARIES:
         raise ConfigError.unknown("marker dictionary", dictionary, DICTIONARIES)
@@ -139,7 +140,7 @@ def _fit_edge(
     if length < _LEAST_SIDE_PX:
         return None
     along /= length
-    out = np.array([along[1], -along[0]])  # clockwise corners: the outside is on the left
+    out = np.array([along[1], -along[0]])  # outward normal, because the corners are clockwise
     reach = min(_MOST_REACH_PX, 0.8 * length / CELLS_PER_SIDE)
     places = start + np.linspace(*_EDGE_PART, max(int(length), 12))[:, None] * along * length
     steps = np.linspace(-reach, reach, 2 * _HALF_STEPS + 1)
@@ -154,7 +155,7 @@ def _fit_edge(
             normal = np.linalg.svd(points[keep] - center)[2][1]
             miss = np.abs((points - center) @ normal)
             keep = miss <= max(2.5 * float(np.median(miss)), 1e-3)
-        # begin again from the edge, so that the profile is centered on it
+        # Repeat with points on the edge that was found, so that the profiles are centered on it.
         places = places - ((places - center) @ normal)[:, None] * normal
     return np.append(normal, -normal @ center)
 
@@ -162,9 +163,9 @@ def _fit_edge(
 def _check_code(
     image: npt.NDArray[np.float32], code: BoolArray, corners: FloatArray
 ) -> FloatArray | None:
-    """Return the corners, if the edges of the code are where they put them.
+    """Return the corners if the edges of the code are where these corners predict them.
 
-    Otherwise return the corners that fit these edges, or None if too few of them agree.
+    Otherwise return corners that are fitted to the edges, or None if too few edges agree.
 
     Parameters
     ----------
@@ -182,7 +183,7 @@ def _check_code(
     if share >= _CLEAR_SHARE:
         moved = float(np.linalg.norm(fitted - corners, axis=1).max())
         return corners if moved < _AGREE_PX else fitted
-    # Perhaps one corner is far off: begin with the parallelogram of the three others.
+    # One corner may be far off: try the parallelogram that the three others span.
     for i in range(4):
         start = corners.copy()
         start[i] = corners[i - 1] + corners[(i + 1) % 4] - corners[i - 2]
@@ -204,7 +205,8 @@ def _list_edges(code: BoolArray) -> tuple[FloatArray, FloatArray]:
     for axis in (0, 1):
         rise = np.diff(cells, axis=1 - axis)  # along x for axis 0
         for row, col in np.argwhere(rise != 0):
-            # an edge along y at x = col, or along x at y = row; cell (1, 1) begins at the corner
+            # The edge is along y at x = col, or along x at y = row. Cell (1, 1) begins at the
+            # marker's corner, because of the margin.
             fixed, first = (col, row - 1) if axis == 0 else (row, col - 1)
             place = np.empty((len(parts), 2))
             place[:, axis] = fixed
@@ -235,7 +237,7 @@ def _fit_code(
     share = 0.0
     for _ in range(12):
         seen, by_place, by_h = _project_plane(h, places)
-        # An edge's direction in the image, and its normal towards the white side.
+        # Compute each edge's direction in the image, and its normal towards the white side.
         along = np.einsum("nij,nj->ni", by_place, directions[:, ::-1])
         out = np.stack([along[:, 1], -along[:, 0]], axis=1)
         white = np.einsum("nij,nj->ni", by_place, directions)
@@ -283,7 +285,7 @@ def _find_edges(
     profile = cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     slope = np.maximum(np.diff(np.asarray(profile), axis=1), 0.0)
     total = slope.sum(axis=1)
-    # squared, so that noise far from the edge counts little
+    # The weight is the squared slope, so that noise far from the edge has little influence.
     weight = slope**2
     middle = 0.5 * (steps[1:] + steps[:-1])
     off = weight @ middle / np.maximum(weight.sum(axis=1), 1e-12)
@@ -291,7 +293,7 @@ def _find_edges(
 
 
 def guess_dictionary(images: Sequence[npt.NDArray[np.uint8]], given: str) -> str | None:
-    """Return another common dictionary of which the images show many more markers, or None.
+    """Return another common dictionary with many more markers in the images, or None.
 
     A few markers may be recognized by chance in a wrong dictionary.
     """

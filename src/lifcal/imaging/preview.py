@@ -69,7 +69,7 @@ def color_bar(
 
 
 def draw_map(values: npt.NDArray[np.floating], low: float, high: float, number: str) -> ColorImage:
-    """Return a map in color with a color bar; each number stands at its color.
+    """Return a map in color with a color bar, whose numbers stand beside their colors.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def draw_map(values: npt.NDArray[np.floating], low: float, high: float, number: 
         NaN is gray.
     low, high : float
     number : str
-        Format of the numbers, as "{:.2f} mm".
+        Format of the numbers, for example "{:.2f} mm".
     """
     width = values.shape[1]
     ramp = colorize(np.linspace(low, high, width)[None].repeat(_BAR_HEIGHT, axis=0), low, high)
@@ -103,7 +103,7 @@ def panel(image: ColorImage, caption: str) -> ColorImage:
 
 
 def tile(rows: Sequence[Sequence[ColorImage]], gap: int = 12) -> ColorImage:
-    """Return panels in rows, on white."""
+    """Return one image with rows of panels on a white background."""
     lines = []
     for row in rows:
         height = max(image.shape[0] for image in row)

@@ -1,20 +1,22 @@
 """Raytrix' `RayCalibData` XML: positions and types of the micro lenses.
 
-Conventions, from six makers' files (R5, R29, R32, R42) and one R42 raw:
+These conventions were found with six files of cameras R5, R29, R32 and R42, and one raw of an R42:
 
-- `offset` is the central lens relative to the middle of the image, y up, in px:
-  `cx = W/2 - 0.5 + x`, `cy = H/2 - 0.5 - y` with pixel centers at integers. (Some readers leave out
-  the half pixel.) A raw that was cut out of a larger one has its middle elsewhere: check the grid.
-- `diameter` is the pitch in px; `rotation` turns a hexagonal grid in rows counter-clockwise as the
-  image is seen. Files of column-wise cameras (R5) have rotation pi/2 and lens_base_* turned
-  already: only `rotation` is applied.
+- `offset` is the position of the central lens relative to the middle of the image, y up, in px:
+  `cx = W/2 - 0.5 + x`, `cy = H/2 - 0.5 - y` with pixel centers at integers. (Some programs leave
+  out the half pixel.) If a raw was cut out of a larger one, its middle is elsewhere, and the grid
+  is shifted.
+- `diameter` is the pitch in px; `rotation` turns a hexagonal grid in rows counter-clockwise as seen
+  in the image. Files of cameras whose lenses form columns (R5) have rotation pi/2, and their
+  lens_base_* are already rotated; only `rotation` is applied.
 - `lens_base_x`, `lens_base_y`, `sub_grid_base` and the types' `offset` are in lens units, y up.
   `sub_grid_base` is a rectangle after which the types repeat, with one more lens of each type in
-  its middle. It leaves two ways to label the three types, mirror images of each other, and the
-  signs in the files differ from camera to camera. On the one raw at hand, of an R42, the lens of
-  type i is at minus its offset from the central lens: sharpness, and how it changes with virtual
-  depth, follow the depth ranges in this order only. (Unless that raw is a mirror image, which
-  nothing in it tells.) Other cameras were not checked; `reverse_types` takes the other way.
+  its middle. Two labelings of the three types, mirror images of each other, agree with this, and
+  the signs in the files differ from camera to camera. In the raw of the R42, the lens of type i is
+  at minus its offset from the central lens: only then do the sharpness of the types, and its
+  change with virtual depth, agree with their depth ranges. (This assumes that the raw is not
+  mirrored, which cannot be seen in it.) Other cameras were not checked; `reverse_types` selects
+  the other labeling.
 """
 
 from __future__ import annotations
@@ -53,9 +55,9 @@ class RaytrixLensType:
     Parameters
     ----------
     offset_lens : (float, float)
-        In lens units, y up.
+        Offset of a lens of this type from the central lens, in lens units, y up.
     depth_range : (float, float) or None
-        Least and largest virtual depth that this type is for.
+        Smallest and largest virtual depth that this type is intended for.
     """
 
     offset_lens: tuple[float, float]
@@ -64,7 +66,7 @@ class RaytrixLensType:
 
 @dataclass(frozen=True)
 class RaytrixDistortion:
-    """Distortion as the file has it; its units are not documented, and it is not applied.
+    """Distortion as it is in the file. Its units are not documented, so it is not applied.
 
     Parameters
     ----------
@@ -86,24 +88,24 @@ class RaytrixCalibration:
     Parameters
     ----------
     offset_px : (float, float)
-        Central lens from the middle of the image, y up.
+        Position of the central lens relative to the middle of the image, y up.
     diameter_px : float
         The pitch.
     rotation_rad : float
-        Counter-clockwise as the image is seen.
+        Rotation of the grid, counter-clockwise as seen in the image.
     lens_border_px : float
-        Rim of a micro image that is not used.
+        Width of the rim of a micro image that is not used.
     total_covering_plane : float or None
         `tcp`, the virtual depth from which every point is seen.
     lens_base_x, lens_base_y, sub_grid_base : (float, float) or None
-        In lens units, y up.
+        Vectors of the lens grid and of the pattern of types, in lens units, y up.
     lens_types : tuple of RaytrixLensType
         Lens types sorted by id; at least one.
     distortion : RaytrixDistortion or None
     k_matrix : (3, 3) tuple of float, or None
     is_real : bool or None
-        `isReal`, which some files have. Configurations of one test set mark with it which cameras
-        are Keplerian, and the images contradict them; lifcal decides from the images.
+        `isReal`, which some files have. It is meant to say that the camera is Keplerian, but in one
+        set of files the images contradict it. Therefore lifcal decides from the images.
     """
 
     offset_px: tuple[float, float]
@@ -127,12 +129,12 @@ class RaytrixCalibration:
         image_size : (int, int)
             Width and height of the raw.
         reverse_types : bool
-            Look for the types in the direction of their offsets, not against it.
+            Whether a lens of type i is at plus its offset from the central lens, and not at minus.
 
         Raises
         ------
         InputError
-            If the types are on no regular pattern of the lattice.
+            If the types do not form a regular pattern on the lattice.
         """
         width, height = check_image_size(image_size)
         unit = self._unit_basis()
@@ -168,8 +170,8 @@ class RaytrixCalibration:
     def _type_rule(self, unit: FloatArray, sign: float) -> tuple[int, int, int]:
         """Return the type rule that agrees with the offset of every type.
 
-        If several rules agree, the one is chosen by which the types repeat with `sub_grid_base`,
-        or, without `sub_grid_base`, by which neighbors differ.
+        If several rules agree, the rule is chosen with which the types repeat by `sub_grid_base`,
+        or, if that is not given, one with which neighbors have different types.
         """
         count = len(self.lens_types)
         if count == 1:

@@ -21,7 +21,8 @@ def resample(
     ----------
     image : (height, width) or (height, width, 3) float32
     map_x, map_y : (rows, cols) float32
-        Finite; OpenCV rounds them to 1/32 px. Outside, the image goes on as at its border.
+        Finite image coordinates; OpenCV rounds them to 1/32 px. Coordinates outside of the image
+        get the value at its border.
     out : (rows, cols) or (rows, cols, 3) float32 or None
         Array that receives the result; None makes a new one.
     """

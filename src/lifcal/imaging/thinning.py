@@ -13,12 +13,12 @@ from lifcal.errors import DataError
 from lifcal.imaging.frames import Frames
 
 _LOOKED_AT = 4
-"""Frames that are looked at for each one that is to be chosen. Frames of a video follow each other
-so closely that looking at all of them would only take longer."""
+"""Number of frames that are examined for each frame to be chosen. Consecutive frames of a video are
+so similar that examining all of them would only take longer."""
 _SMALL_WIDTH = 64
-"""Width of the pictures that are compared, px: micro lenses are not resolved any more."""
+"""Width of the pictures that are compared, in px; at this size, micro lenses are not resolved."""
 _NEIGHBORS = 2
-"""Of so many looked-at frames before and after a chosen one, the sharpest takes its place."""
+"""Number of examined frames before and after a chosen one; the sharpest of all replaces it."""
 
 
 def thin_frames(
@@ -26,21 +26,21 @@ def thin_frames(
 ) -> list[int]:
     """Return the indices of up to `most` frames, each of which differs from the one before it.
 
-    Frames are compared as small pictures. A frame is chosen when the picture has changed by a
-    certain amount since the last one that was chosen, whatever moved it: a stretch in which the
-    camera rests gives one frame, a fast one gives many. The amount is the smallest that leaves
-    `most` frames. Of the frames around a chosen one, the sharpest is taken, because frames of a
-    moving camera may be blurred.
+    Frames are compared as small pictures. A frame is chosen when its picture has changed by a
+    certain amount since the last chosen one: one frame is chosen while the camera rests, and many
+    while it moves fast. The amount is the smallest with which at most `most` frames are chosen.
+    Each chosen frame is replaced by the sharpest one around it, because frames of a moving camera
+    may be blurred.
 
     Parameters
     ----------
     frames : Frames
-        Of one recording, in the order in which they were taken. Frames that cannot be read are not
-        chosen.
+        Frames of one recording, in the order in which they were taken. Frames that cannot be read
+        are not chosen.
     most : int
-        At least 2.
+        Largest number of frames to choose, at least 2.
     on_frame : callable
-        Is told how many frames were looked at, and how many will be.
+        Called with the number of frames examined so far and the number to be examined.
     """
     step = max(len(frames) // (_LOOKED_AT * most), 1)
     looked_at = range(0, len(frames), step)
@@ -61,7 +61,7 @@ def thin_frames(
 
 
 def _shrink(gray: Float32Array) -> Float32Array:
-    """Return a small picture, without what is finer than some of its pixels."""
+    """Return a small picture, smoothed so that no detail finer than a few of its pixels remains."""
     rows, cols = gray.shape
     size = (_SMALL_WIDTH, max(round(rows * _SMALL_WIDTH / cols), 1))
     small = cv2.resize(gray, size, interpolation=cv2.INTER_AREA)
@@ -69,13 +69,16 @@ def _shrink(gray: Float32Array) -> Float32Array:
 
 
 def _measure_sharpness(gray: Float32Array) -> float:
-    """Return the mean gradient relative to the brightness. Micro lenses add the same to all."""
+    """Return the mean gradient relative to the brightness.
+
+    Micro lenses contribute the same amount in all frames.
+    """
     middle = gray[gray.shape[0] // 4 : -(gray.shape[0] // 4) or None]
     return float(np.abs(np.diff(middle, axis=1)).mean() / max(float(middle.mean()), 1e-9))
 
 
 def _normalize(small: FloatArray | Float32Array) -> FloatArray:
-    """Return pictures as unit vectors, without what all of them have in common: the grid."""
+    """Return pictures as unit vectors, after subtracting what all have in common (the grid)."""
     mean = small.mean(axis=0)
     relative = (small / np.maximum(mean, 1e-6)).reshape(len(small), -1).astype(np.float64)
     relative -= relative.mean(axis=1, keepdims=True)
@@ -86,8 +89,8 @@ def _normalize(small: FloatArray | Float32Array) -> FloatArray:
 
 
 def _choose(vectors: FloatArray, most: int) -> list[int]:
-    """Return up to `most` places, each changed by the same amount or more since the one before."""
-    low, high = 0.0, 2.0  # of 1 - correlation
+    """Return up to `most` indices such that the picture changes by at least a common amount."""
+    low, high = 0.0, 2.0  # bounds of the change, which is 1 - correlation
     chosen = [0]
     for _ in range(30):
         middle = 0.5 * (low + high)
@@ -100,7 +103,7 @@ def _choose(vectors: FloatArray, most: int) -> list[int]:
 
 
 def _walk(vectors: FloatArray, change: float) -> list[int]:
-    """Return the places at which the picture has changed by `change` since the last of them."""
+    """Return the indices at which the picture has changed by `change` since the last such index."""
     chosen = [0]
     for place in range(1, len(vectors)):
         if 1.0 - float(vectors[place] @ vectors[chosen[-1]]) >= change:
@@ -109,7 +112,7 @@ def _walk(vectors: FloatArray, change: float) -> list[int]:
 
 
 def _prefer_sharp(chosen: list[int], sharpness: FloatArray) -> list[int]:
-    """Return the sharpest place around each of those chosen, in their order."""
+    """Return the index of the sharpest frame around each chosen one, in their order."""
     found: list[int] = []
     for number, place in enumerate(chosen):
         first = max(place - _NEIGHBORS, found[-1] + 1 if found else 0)

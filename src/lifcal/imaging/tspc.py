@@ -2,8 +2,8 @@
 
 There are two kinds of files. One gives the centers at the four corners of the array (`ltop`,
 `rtop`, `lbot`, `rbot`), the other `rows`, `cols` and the centers of all micro images, row by row.
-Centers are in px from the middle of the first pixel, y down. `diameter` is the pitch, rounded (70
-in files whose centers are 70.4 px apart), so it only serves to count the lenses between the
+Centers are in px from the middle of the first pixel, y down. `diameter` is the pitch, but rounded
+(70 in files whose centers are 70.4 px apart), so it is only used to count the lenses between the
 corners. `rotation` is as in Raytrix files: 0 for a hexagonal array in rows, pi/2 for one in
 columns.
 
@@ -32,12 +32,14 @@ _MOST_LENSES = 1_000_000
 """Largest number of micro images that is accepted, more than any sensor has."""
 
 _MOST_SKEW = 0.03
-"""Relative difference of a lattice's sides, plus that of the cosine of their angle from 1/2. Arrays
-are made to some parts in a thousand; a wrong diameter, by which lenses are counted, shows as more.
+"""Largest deviation from a hexagonal lattice: the relative difference of the lattice's sides, plus
+the difference of the cosine of their angle from 1/2. Real arrays deviate by a few thousandths; if a
+wrong diameter makes the number of lenses wrong, the deviation is larger.
 """
 _MOST_OFF = 0.1
-"""Largest distance, in pitches, of a center from the lattice through all of them. The centers of
-real files are within 0.02; centers of lenses that were miscounted by one are 0.2 and more away."""
+"""Largest distance, in pitches, of a center from the lattice that is fitted to all of them. The
+centers of real files are within 0.02; if lenses are miscounted by one, centers are 0.2 or more
+away."""
 
 _MOST_TURN_RAD = 0.1
 """Largest rotation from 0 or pi/2; real arrays are mounted to a few milliradians."""
@@ -56,8 +58,8 @@ class TspcCalibration:
     centers_px : (n_centers, 2) float64
         Centers at the four corners, or of all micro images.
     places : (n_centers, 2) int64
-        Column and row of each center. Of two neighboring columns (or rows, if the array is in
-        rows) one is shifted by half a pitch.
+        Column and row of each center. Every second column (or row, if the array is in rows) is
+        shifted by half a pitch.
     """
 
     diameter_px: float
@@ -79,16 +81,18 @@ class TspcCalibration:
         InputError
             If the centers are on no hexagonal lattice.
         """
-        # Along the touching lenses and across: an array in rows is one in columns, transposed.
+        # Use the coordinates along and across the lines of touching lenses, so that an array in
+        # rows is treated as a transposed one in columns.
         order = [0, 1] if self.in_columns else [1, 0]
         centers, (across, along) = self.centers_px[:, order], self.places[:, order].T
         fits = []
-        for side in (-0.5, 0.5):  # whether odd columns are shifted towards the first row or away
+        for side in (-0.5, 0.5):  # odd columns are shifted towards the first row, or away from it
             index = along + side * (across % 2) - 0.5 * across
             rows = np.column_stack([np.ones(len(index)), across, index])
             found, *_ = np.linalg.lstsq(rows, centers, rcond=None)
             off = np.hypot(*(rows @ found - centers).T)
-            # Four corners fit both sides exactly; only one of them makes equal sides at 60 degrees.
+            # Four corners fit both choices exactly, but only one of them gives a lattice with equal
+            # sides at 60 degrees.
             sides = np.hypot(*found[1:].T)
             skew = abs(sides[0] / sides[1] - 1.0) + abs(
                 abs(found[1] @ found[2]) / sides.prod() - 0.5
@@ -157,7 +161,8 @@ def read_tspc_xml(path: str | Path) -> TspcCalibration:
 def _read_layout(path: Path, root: Element) -> bool:
     """Return whether touching lenses form columns."""
     rotation = require_float(path, root, "rotation")
-    # A hexagonal array repeats after 60 degrees: 90 degrees are columns, as 30 would be.
+    # A hexagonal array is the same after a rotation by 60 degrees, so 90 and 30 degrees both stand
+    # for columns.
     turn = math.remainder(rotation, math.pi / 3.0) if abs(rotation) < 100.0 else math.nan
     if abs(turn) <= _MOST_TURN_RAD:
         return False
@@ -171,7 +176,7 @@ def _read_layout(path: Path, root: Element) -> bool:
 def _read_corners(
     path: Path, node: Element, diameter: float, in_columns: bool
 ) -> tuple[FloatArray, IntArray]:
-    """Return the four centers, and their columns and rows, counted by the pitch."""
+    """Return the four centers, and their columns and rows, which are computed from the pitch."""
     prefix = "centers/"
     centers = np.array(
         [
@@ -185,7 +190,7 @@ def _read_corners(
     if not np.abs(counts).max() < _MOST_LENSES:
         raise DataError(f"{path}: node centers: the corners are farther apart than any sensor")
     places = np.rint(counts).astype(np.int64)
-    # Odd columns are half a lens on; whether from one row or from the next is the same lattice.
+    # Odd columns are shifted by half a lens. A shift to either side gives the same lattice.
     across, along = (0, 1) if in_columns else (1, 0)
     places[:, along] = np.rint(counts[:, along] - 0.5 * (places[:, across] % 2))
     _, right_top, left_bottom, right_bottom = places
