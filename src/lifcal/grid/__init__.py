@@ -2,9 +2,9 @@
 
 `fit_grid_to_white`, `fit_grid_to_frames` and `refine_grid` fit lattice, bend, lens types and
 overlap discs; `check_grid`, `measure_offset` and `follow_grid` compare a grid with raws;
-`check_plenoptic` tells whether an image is a raw at all; `vignetting_from_white` and its siblings
-even out the brightness inside micro images; `draw_grid_fit` draws a fit. The record itself,
-`MicroLensGrid`, is in `lifcal.camera`.
+`check_plenoptic` tells whether an image is a raw at all; `vignetting_from_white`,
+`vignetting_from_discs` and `vignetting_from_frames` make the maps by which `devignette` divides
+raws; `draw_grid_fit` draws a fit. The record of a grid, `MicroLensGrid`, is in `lifcal.camera`.
 """
 
 from lifcal.grid.check import (

@@ -16,36 +16,39 @@ _FAR_CELL = 1e9
 """Largest cell number that is converted to an integer. No image has so many cells, and a larger
 number (or NaN) has no defined conversion."""
 _LEAST_INSIDE = 0.8
-"""Least fraction of the pixels of a window that must be inside the image for a match."""
+"""Smallest fraction of the pixels of a window that must be inside the image for a match."""
 _LEAST_PIVOT = 1e-14
-"""Least pivot of a solvable system; its entries are of the order of the number of pixels."""
+"""Smallest pivot of a system that counts as solvable; the entries of the matrix are of the order of
+the number of pixels."""
 
 CELL_VALUE, CELL_BY_X, CELL_BY_Y = 0, 1, 2
-"""Layers of the table of a mean cell: its value, and its derivatives by x and y in px."""
+"""Layers of the table of a mean cell: its brightness, and the derivatives of this with respect to x
+and y in px."""
 
 _GAIN, _SHADE_X, _SHADE_Y, _SHIFT_X, _SHIFT_Y, _GROWTH = 0, 1, 2, 3, 4, 5
 _UNKNOWNS = 5
-"""Unknowns of a match without the growth: the gain, and multiplied by it shading and shift along
-both axes."""
+"""Number of unknowns of a match without growth: the gain, and the gain times the shading and times
+the shift along both axes."""
 _LEAST_SHADE = 0.2
-"""Least value of 1 - slope . m / 2. It keeps the shading finite where a slope is mere noise."""
+"""Smallest value of 1 - slope . m / 2. The limit keeps the shading finite where a measured slope is
+only noise."""
 
 
 class LatticeCells(NamedTuple):
-    """Cells of a lattice that an image is averaged over.
+    """The cells of a lattice over which an image is averaged.
 
     Parameters
     ----------
     origin : (2,) float64
         Center of lens (0, 0), px.
     inverse : (2, 2) float64
-        Turns (x, y) - origin into lattice units (q, r).
+        Matrix that converts (x, y) - origin to lattice units (q, r).
     q_first, r_first : int
         Lattice coordinates of the first column and row of the tables.
     offsets : (rows r, columns q, 2) float64
         Offset of each center from its place in the lattice, px.
     brightness : (rows r, columns q) float64
-        Level that the pixels of a cell are divided by.
+        Level by which the pixels of each cell are divided.
     """
 
     origin: FloatArray
@@ -57,7 +60,7 @@ class LatticeCells(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A rectangle of pixels; the ends are not part of it."""
+    """A rectangle of pixels; the end row and the end column are not part of it."""
 
     x_first: int
     y_first: int
@@ -66,7 +69,7 @@ class Box(NamedTuple):
 
 
 class MeanCell(NamedTuple):
-    """The mean micro image that single ones are matched with.
+    """The mean micro image, with which single micro images are compared.
 
     Parameters
     ----------
@@ -91,7 +94,8 @@ class Matches(NamedTuple):
     shifts : (n, 2) float64
         Distance from the expected center, px.
     sigmas : (n,) float64
-        Standard deviation of a shift along an axis, if the residuals are noise of single pixels.
+        Standard deviation of a shift along an axis, assuming that the noise of pixels is
+        independent.
     gains : (n,) float64
         Brightness relative to the mean cell.
     slopes : (n, 2) float64
@@ -114,7 +118,7 @@ class Matches(NamedTuple):
 
 @in_parts(lambda totals: len(totals))
 def fold_cell(begin, end, image, cells, box, size, totals, counts):
-    """Average an image over the cells of a grid: sum all pixels by their place in their cell.
+    """Average an image over the cells of a grid: sum pixels that have the same place in their cell.
 
     `cells` is a `LatticeCells`; a cell whose offset or brightness is NaN, or whose brightness is
     zero, is left out. `box` is the `Box` of pixels to use. `totals` and `counts` (chunks, size,
@@ -141,8 +145,8 @@ def fold_cell(begin, end, image, cells, box, size, totals, counts):
                 j = np.floor(q + 0.5) - q_first
                 if not (abs(i) < _FAR_CELL and abs(j) < _FAR_CELL):
                     continue
-                # Neighboring cells have similar offsets, so the offset of the nominal cell tells in
-                # which cell the pixel really is.
+                # Subtract the offset of the nominal cell to find the cell in which the pixel really
+                # is. Neighboring cells have similar offsets, so this is accurate enough.
                 near_i = min(max(int(i), 0), brightness.shape[0] - 1)
                 near_j = min(max(int(j), 0), brightness.shape[1] - 1)
                 off_x = offsets[near_i, near_j, 0]
@@ -192,16 +196,17 @@ def _solve(matrix, vector, n):
 
 @njit(cache=True)
 def fit_cell(image, center, cell, inverses, radius, own, shading, n, solution):
-    """Fit one micro image by the mean cell, under a shading with a given slope.
+    """Fit the mean cell to one micro image, under a shading with a given slope.
 
     `center` and `shading` are (x, y), in px and 1/px. `inverses` holds the inverse of `cell.basis`
-    and that of `cell.period`. `n` is `_UNKNOWNS` or, with the size of the micro image, one more;
-    `match_cells` explains the terms. Fills `solution` (6,): gain, gain times the slope beyond the
-    given one (two numbers), gain times the shift (two numbers), gain times the growth. Lengths are
-    in units of the radius.
+    and that of `cell.period`. `n` is `_UNKNOWNS`, or one more if the size of the micro image is
+    fitted too; `match_cells` explains the terms. The function fills `solution` (6,): gain, gain
+    times the slope in addition to the given one (two numbers), gain times the shift (two numbers),
+    gain times the growth. Lengths are in units of the radius.
 
-    Returns the number of pixels, the rms of what is left, and the standard deviation of the shift
-    for pixels of unit noise and unit gain, in px. The number is 0 if there is no solution.
+    It returns the number of pixels used, the rms of the residuals, and the standard deviation of
+    the shift in px, for pixels with unit noise and for unit gain. The number is 0 if there is no
+    solution.
     """
     height, width = image.shape
     cx, cy = center
@@ -324,8 +329,8 @@ def match_cells(begin, end, image, centers, cell, radius, own, out):
     """Measure how far each micro image is from its expected center.
 
     Around each center, `gain (T (1 + slope . m) - shift . grad T)` is fitted to the image by linear
-    least squares. T is the mean cell, `cell` a `MeanCell`. The offset m is that from the nearest
-    center, so the shading starts anew in each micro image. The window has the given radius and a
+    least squares. T is the mean cell (`cell` is a `MeanCell`). The offset m is measured from the
+    nearest center, so each micro image has its own shading. The window has the given radius and a
     soft edge; if `own`, pixels that are nearer to another center are left out. `out` is a
     `Matches`.
 
@@ -384,7 +389,7 @@ def match_cells(begin, end, image, centers, cell, radius, own, out):
 def measure_discs(begin, end, image, centers, radius, means):
     """Fill `means` (n,) with the mean over a disc around each center.
 
-    NaN where less than half of the disc is in the image.
+    The mean is NaN where less than half of the disc is in the image.
     """
     height, width = image.shape
     for lens in range(begin, end):
@@ -440,7 +445,7 @@ def measure_rings(begin, end, image, centers, step, totals, counts, radii):
 
 @in_parts(lambda out: len(out))
 def sum_profiles(begin, end, table, types, profiles, step, out):
-    """Fill `out` (rows, cols) with the light of all lenses: radial profiles about their centers.
+    """Fill `out` (rows, cols) with the sum of the light of all lenses, given by radial profiles.
 
     `table` is a `lifcal.camera._kernels.LensTable`. `profiles` (n_types, n) are sampled every
     `step` px from the center on, and end at zero.

@@ -20,55 +20,57 @@ from lifcal.grid.plenoptic import check_plenoptic
 from lifcal.imaging.frames import Frame, Frames
 
 LARGE_MISFIT = 0.01
-"""A misfit of the centers to the raws, in pitches, from which a finding is made: 0.2 px at a pitch
-of 20 px. Raws of the grid's own camera show 0.03 px; a center that is wrong by 0.2 px moves a
+"""Misfit of the centers to the raws, in pitches, above which a finding reports it: 0.2 px at a
+pitch of 20 px. Raws of the grid's own camera show 0.03 px; a center that is wrong by 0.2 px moves a
 virtual point by up to 0.8 px."""
 POOR_MISFIT = 0.05
-"""A misfit of the centers to the raws, in pitches, from which a calibration is poor."""
+"""Misfit of the centers to the raws, in pitches, above which a calibration is called poor."""
 LARGE_FILL_RATIO = 1.15
-"""The ratio of brightness near the borders of micro images, raws over white image, from which a
-finding is made. Raws of the same aperture agree within 0.04; an aperture that is wider by a tenth
-changes the ratio by half."""
+"""Ratio of the brightness near the borders of micro images, raws over white image, above which a
+finding reports it. For raws of the same aperture the ratio is 1 within 0.04; an aperture that is
+wider by a tenth changes it by half."""
 _PARTS = 3
 """Parts of the image along each side in which the grid is compared with a frame."""
 _MIDDLES = np.array([[1.0, x, y] for y in (-1.0, 0.0, 1.0) for x in (-1.0, 0.0, 1.0)])
-"""Middles of the nine parts: one, and x and y in parts from the image's middle. These are the
-columns of the fit of a shift and a stretch."""
+"""Design matrix of the fit of a shift and a stretch to nine parts of the image: a row (1, x, y) for
+each part, where (x, y) is its middle, in units of a part, from the image's middle."""
 _CORNERS = np.array([[1.0, x, y] for x in (-1.5, 1.5) for y in (-1.5, 1.5)])
-"""Corners of the image in the same columns."""
+"""Corners of the image, as rows (1, x, y) in the same units."""
 _CLEAR = 8.0
-"""Height of the pattern over what is around it in the spectrum below which its phase says
-little."""
+"""Smallest height of the pattern's peak in the spectrum, relative to the level around it. The phase
+of a lower peak is mostly noise."""
 _TILE = 8.0
-"""Side of a tile in pitches. It is so small that a wrong pitch does not matter inside it."""
+"""Side of a tile in pitches, small enough that a slightly wrong pitch does not matter within it."""
 _BEND_TILE = 4.0
-"""Side of a tile in pitches where the grid is bent: across it a bend of 3 % changes by an eighth of
+"""Side of a tile in pitches if the grid is bent. Across it, a bend of 3 % changes by an eighth of
 the pitch, and the phase by less than a radian."""
 _LEAST_MODULATION = 0.2
-"""Modulation of the brightness at the lattice's frequencies, by what is dark between micro images,
-below which the scene decides the phase. With dark gaps it is 0.3 to 0.4, and 0.22 if a gamma of 2.2
-makes them brighter; real cameras whose micro images touch have 0.04 to 0.18."""
+"""Smallest modulation of the brightness at the lattice's frequencies. Dark gaps between micro
+images cause it; if it is smaller, the scene dominates the phase. With dark gaps it is 0.3 to 0.4,
+and 0.22 if a gamma of 2.2 makes them brighter; real cameras whose micro images touch have 0.04 to
+0.18."""
 _MOST_SHIFT = 0.04
-"""Shift of the grid in pitches beyond which it is another camera's. A lens that was taken off and
-put on again moves by less."""
+"""Largest shift of the grid, in pitches, that is corrected. Taking the lens off and putting it on
+again causes less; a larger shift means that the grid belongs to another camera."""
 _MOST_STRETCH = 0.04
-"""Stretch of the grid at the corners, in pitches, beyond which it has another pitch or is
-turned."""
+"""Largest stretch of the grid at the corners, in pitches, that is corrected. A larger one means
+that the grid has another pitch or angle."""
 _FEWEST_PARTS = 6
-"""Parts that must show the pattern for a stretch to be fitted, which has three unknowns along each
-axis; with fewer only a shift is."""
+"""Smallest number of parts with a clear pattern for which a stretch is fitted, which has three
+unknowns along each axis. With fewer parts only a shift is fitted."""
 _LEAST_MOVE, _LEAST_STRETCH = 0.003, 0.01
-"""Shift as a whole and stretch at the corners, in pitches, below which a grid stays: depth does not
-suffer from less."""
+"""Smallest shift, and smallest stretch at the corners, for which a grid is moved, in pitches.
+Smaller ones have no effect on depth."""
 _SURE_SIGMAS = 5.0
-"""A shift or stretch below five standard deviations of the fitted centers may be noise."""
+"""A grid is moved only by more than this many standard deviations of the fitted centers; less may
+be noise."""
 
 
 def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
     """Raise DataError if the micro images of a frame are not at the centers of the grid.
 
-    Size and pitch are those of `check_plenoptic`. The position is not checked if the grid is a list
-    of centers, or if there is no dark gap between micro images.
+    Image size and pitch are checked as in `check_plenoptic`. The position is not checked if the
+    grid is a list of centers, or if there is no dark gap between micro images.
     """
     check_plenoptic(frame, grid)
     if grid.lattice is None or measure_modulation(frame, grid.lattice) < _LEAST_MODULATION:
@@ -86,8 +88,8 @@ def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
     stretch = _measure_stretch(_fit_move(shifts))
     if stretch > _MOST_STRETCH * grid.pitch_px:
         raise DataError(
-            f"{frame.source}: toward the corners the micro images come to be {stretch:.1f} px off "
-            f"the grid (pitch {grid.pitch_px:.1f} px): its pitch or angle is not theirs"
+            f"{frame.source}: toward the corners the micro images are up to {stretch:.1f} px off "
+            f"the grid (pitch {grid.pitch_px:.1f} px): the grid has another pitch or angle"
         )
 
 
@@ -128,10 +130,12 @@ class GridOffset:
     Parameters
     ----------
     move_px : (3, 2) float64
-        A shift in the image's middle, and its change from there to the right and the lower border.
+        The shift in the middle of the image, and its change from there to the right and to the
+        lower border.
     misfit_px : float
-        Rms over the lenses of what this does not take off, less what noise adds: a bend that the
-        grid does not have. NaN for a single frame, which does not tell.
+        Rms over the lenses of the offset that remains when this move is subtracted, without the
+        contribution of noise. It shows a bend that the grid does not have. NaN for a single frame,
+        from which it cannot be determined.
     sigma_px : float
         Standard deviation of the centers from the frames, rms over the lenses.
     """
@@ -157,7 +161,8 @@ class GridOffset:
 def measure_offset(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> GridOffset | None:
     """Fit centers to frames, starting from a grid, and compare; None if the fit is impossible.
 
-    The centers are those of outlines in the mean over the frames (`refine_grid`).
+    The centers are fitted to the outlines of micro images in the mean over the frames, as
+    `refine_grid` does.
     """
     if grid.lattice is None or grid.indices_qr is None or len(frames) == 0:
         return None
@@ -182,7 +187,7 @@ def measure_offset(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> Gri
 
 
 def follow_grid(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> MicroLensGrid:
-    """Return the grid moved, turned and stretched to where frames show their micro images.
+    """Return the grid shifted, rotated and stretched to fit the micro images of the frames.
 
     The grid itself is returned if the frames do not determine an offset, or if `move_grid` does not
     move it.
@@ -192,7 +197,7 @@ def follow_grid(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> MicroL
 
 
 def move_grid(grid: MicroLensGrid, offset: GridOffset) -> MicroLensGrid:
-    """Return the grid moved, turned and stretched by an offset.
+    """Return the grid shifted, rotated and stretched by an offset.
 
     The grid itself is returned if the offset is within its noise, or so large that the frames
     belong to another grid.
@@ -218,7 +223,7 @@ def move_grid(grid: MicroLensGrid, offset: GridOffset) -> MicroLensGrid:
 def _fit_move(shifts: FloatArray) -> FloatArray:
     """Fit a shift and its change from part to part along x and y, (3, 2), to (9, 2) shifts.
 
-    Where too few parts are known, the change is 0.
+    If too few parts are known, the change is 0.
     """
     known = np.isfinite(shifts).all(axis=1)
     design = _MIDDLES[known]
@@ -233,9 +238,9 @@ def _measure_stretch(move: FloatArray) -> float:
 
 
 def measure_modulation(frame: Frame, lattice: Lattice) -> float:
-    """Return the amplitude of the brightness at the lattice's frequencies over its mean.
+    """Return the amplitude of the brightness at the lattice's frequencies, divided by its mean.
 
-    The value is that of the weaker frequency, and the median over parts of the image.
+    It is the value at the weaker of the two frequencies, and the median over parts of the image.
     """
     side = math.ceil(_TILE * lattice.pitch_px)
     found = []
@@ -256,7 +261,7 @@ def measure_modulation(frame: Frame, lattice: Lattice) -> float:
 
 
 def _cut_parts(shape: tuple[int, ...]) -> list[tuple[IntArray, IntArray]]:
-    """Return rows and columns of nine parts of an image."""
+    """Return the row and column indices of nine parts of an image."""
     rows, cols = (np.array_split(np.arange(length), _PARTS) for length in shape[:2])
     return [(ys, xs) for ys in rows for xs in cols]
 
@@ -289,7 +294,7 @@ def measure_grid_shifts(frame: Frame, grid: MicroLensGrid) -> FloatArray:
         ]
         places = np.zeros(2)
         for axis, frequency in enumerate(np.linalg.inv(lattice.basis_px).T):
-            # the frequency itself, and eight about it a few bins away
+            # The amplitude at the frequency is compared with that at eight others, a few bins away.
             off = np.array([0.0, -4.0, 4.0])
             values = np.zeros((3, 3), np.complex128)
             for cut_y, cut_x, bend in tiles:
@@ -308,7 +313,7 @@ def measure_grid_shifts(frame: Frame, grid: MicroLensGrid) -> FloatArray:
 
 
 def _cut(length: int, side: int) -> list[slice]:
-    """Return runs of about `side` indices."""
+    """Return slices of about `side` indices each that together cover `length`."""
     ends = np.linspace(0, length, max(1, round(length / side)) + 1).astype(int).tolist()
     return list(itertools.starmap(slice, itertools.pairwise(ends)))
 
@@ -322,7 +327,7 @@ def _bend_at(
     weight_y: FloatArray,
     cut_y: slice,
 ) -> FloatArray:
-    """Return the offset from the lattice of centers in the weighted middle of a tile, (2,)."""
+    """Return the bend at the weighted middle of a tile, (2,)."""
     if grid.bend is None:
         return np.zeros(2)
     middle = [
@@ -330,6 +335,7 @@ def _bend_at(
         for places, weights, cut in ((xs, weight_x, cut_x), (ys, weight_y, cut_y))
     ]
     place = np.array([middle])
-    # The bend is a function of the place in the lattice, which is a bend away from here.
+    # The bend is a function of the place in the lattice. Subtracting the bend once gives that place
+    # closely enough.
     found: FloatArray = grid.bend.at(place - grid.bend.at(place))[0]
     return found

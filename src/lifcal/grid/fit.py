@@ -498,7 +498,7 @@ def _measure_sigma(grid: MicroLensGrid, match: LensMatch) -> float:
 def _follow(
     grid: MicroLensGrid, match: LensMatch, largest_order: int
 ) -> tuple[MicroLensGrid, float]:
-    """Return the grid fitted to the measured centers, and how far the center that moved most moved.
+    """Return the grid fitted to the measured centers, and the largest move of a center.
 
     With `largest_order` 0 the grid is only shifted, and keeps its bend.
     """
@@ -763,7 +763,7 @@ def _measure_shading_shift(discs: OverlapDiscs, lattice: Lattice) -> tuple[Float
             length = np.maximum(np.linalg.norm(off, axis=1), 1e-9)
             area, centroid = compute_disc_overlap(micro, discs.main_px, length)
             wider, _ = compute_disc_overlap(micro, discs.main_px, length + _STEP_PX)
-            area, wider = area / micro**2, wider / micro**2  # all types pass the same light
+            area, wider = area / micro**2, wider / micro**2  # lenses of all types pass equal light
             moment = np.where(area > 0.0, area * centroid / micro, 0.0)  # no overlap, no centroid
             total += area
             slope += ((wider - area) / _STEP_PX / length)[:, None] * off
@@ -788,8 +788,8 @@ def _make_stretch(grid: MicroLensGrid, match: LensMatch) -> FloatArray:
 def _widen_covariance(grid: MicroLensGrid, match: LensMatch, unsure: FloatArray) -> MicroLensGrid:
     """Add another source of error to the covariance of the bend, and return the new grid.
 
-    `unsure` (n_lenses, 2) is the error of each center in px for one standard deviation of the
-    source. The errors of all centers are fully correlated.
+    `unsure` (n_lenses, 2) is the error of each center in px if the source of error deviates by one
+    standard deviation. The errors of all centers are fully correlated.
     """
     bend = grid.bend
     if bend is None or bend.covariance_px2 is None:

@@ -21,11 +21,11 @@ from lifcal.grid.overlap_fit import compute_blurred_overlap
 from lifcal.imaging.frames import Frame
 
 DARKEST = 0.1
-"""Where vignetting is below this part of the full brightness there is taken to be no light:
-dividing by less would make noise large."""
+"""Pixels where vignetting is below this fraction of the full brightness are not used: dividing by a
+smaller number would amplify noise too much."""
 _STEP_PX = 0.1
-"""Distance between the entries of the tables of brightness over the radius; between them it is
-interpolated."""
+"""Distance between the samples of a radial profile of brightness, in px. Between them the profile
+is interpolated."""
 
 
 def vignetting_from_white(
@@ -36,9 +36,10 @@ def vignetting_from_white(
     Parameters
     ----------
     white : Frame or (height, width) array
-        Its noise goes into every raw that is divided by it: the mean of several is better.
+        The white image. Its noise affects every raw that is divided by it, so the mean of several
+        white images is better.
     darkest : float
-        Below this part of the brightest level the map is 0.
+        The map is 0 below this fraction of the brightest level.
 
     Returns
     -------
@@ -63,14 +64,14 @@ def vignetting_from_discs(
     ----------
     grid : MicroLensGrid
     discs : OverlapDiscs or None
-        The grid's own if None.
+        The overlap discs; those of the grid if None.
     darkest : float
-        Below this part of the brightest level the map is 0.
+        The map is 0 below this fraction of the brightest level.
 
     Returns
     -------
     (height, width) float32
-        The light of all lenses together; a pixel between two lenses gets some of both.
+        The sum of the light of all lenses: a pixel between two lenses gets light from both.
     """
     discs = grid.discs if discs is None else discs
     if discs is None:
@@ -79,7 +80,8 @@ def vignetting_from_discs(
         raise InputError(f"{len(discs.micro_px)} micro discs for {grid.n_types} lens types")
     reach = discs.reach_px + 1.0
     radius = np.arange(math.ceil(reach / _STEP_PX) + 1).astype(np.float64) * _STEP_PX
-    # All micro apertures are of one size: a larger disc of the micro aperture is dimmer.
+    # All micro apertures have the same size and pass the same light. If its disc on the sensor is
+    # larger, it is dimmer.
     profiles = np.stack(
         [
             compute_blurred_overlap(discs.main_px, micro, radius)
@@ -99,10 +101,10 @@ def vignetting_from_discs(
 def vignetting_from_frames(
     grid: MicroLensGrid, images: Iterable[Float32Array], *, darkest: float = DARKEST
 ) -> Float32Array:
-    """Return the vignetting map of the mean brightness by distance from the micro-image center.
+    """Return a vignetting map from the mean brightness as a function of the distance to the center.
 
-    It is used for raws without a white image whose fall-off is not that of two discs. The scene
-    averages out over thousands of lenses. All lens types have the same profile.
+    It is used if there is no white image and the fall-off is not that of two discs. The scene
+    averages out over thousands of lenses. All lens types get the same profile.
 
     Parameters
     ----------
@@ -110,12 +112,12 @@ def vignetting_from_frames(
     images : iterable of (height, width) float32
         Luminance of some raws.
     darkest : float
-        Below this part of the brightness in the middle the map is 0.
+        The map is 0 below this fraction of the brightness in the middle of micro images.
 
     Returns
     -------
     (height, width) float32
-        0 outside the micro images.
+        The vignetting map; 0 outside the micro images.
     """
     labels = grid.label_image()
     rows, cols = np.nonzero(labels >= 0)
@@ -131,7 +133,8 @@ def vignetting_from_frames(
     middle = float(profile[middles <= 0.4 * grid.radius_px].max(initial=0.0))
     if not middle > 0.0:
         raise InputError("the frames are black in the middle of their micro images")
-    # Light only falls outward; a rise is the scene or the next lens.
+    # The brightness of a lens only decreases outward; an increase comes from the scene or from the
+    # next lens.
     profile = np.minimum.accumulate(np.minimum(profile / middle, 1.0))
     out = np.zeros(labels.shape, np.float32)
     out[rows, cols] = np.interp(distance, middles, profile)
@@ -148,7 +151,7 @@ def devignette(
     image : (height, width) or (height, width, 3) float
     vignetting : (height, width) float32
     outside : float
-        The value where the map is 0.
+        The value of pixels where the map is 0.
     """
     if image.shape[:2] != vignetting.shape:
         raise InputError(f"an image of {image.shape[:2]} and a map of {vignetting.shape}")

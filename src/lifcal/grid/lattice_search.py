@@ -1,8 +1,8 @@
 """Rough search for the micro-lens lattice in an image without prior knowledge.
 
 A micro-lens array multiplies the image by a pattern that repeats with the lattice over the whole
-image, so its spectrum has sharp peaks at the reciprocal lattice. The peaks of the scene are broad:
-it repeats from lens to lens with another period, which depends on the depth.
+image, so the spectrum has sharp peaks at the reciprocal lattice. The scene causes only broad peaks:
+it repeats from lens to lens too, but with a period that depends on the depth.
 """
 
 from __future__ import annotations
@@ -21,34 +21,36 @@ from lifcal.errors import EstimationError
 from lifcal.grid import _kernels
 
 MIN_PITCH_PX = 5.0
-"""Least pitch of a lattice: smaller micro images have too few pixels for anything that follows."""
+"""Smallest pitch of a lattice: smaller micro images have too few pixels for depth estimation."""
 _MIN_LENSES = 6
-"""Lenses across the shorter side of the image that a lattice needs: with fewer its peaks in the
-spectrum cannot be told from the scene."""
+"""Smallest number of lenses across the shorter side of the image. With fewer, the peaks of the
+lattice in the spectrum cannot be distinguished from those of the scene."""
 _LARGEST_CROP = 2048
-"""Side in pixels of the middle part of the image whose spectrum is taken. It holds enough lenses,
-and it bounds the time."""
+"""Largest side, in px, of the middle part of the image whose spectrum is computed. It contains
+enough lenses, and the limit bounds the computing time."""
 _LEAST_HEIGHT = 2.3
-"""Natural logarithm of a peak over what surrounds it that a peak must have: noise reaches 1.7 in
-four million bins."""
+"""Smallest natural logarithm of the ratio of a peak to its surroundings. Noise reaches 1.7 in four
+million bins."""
 _N_PEAKS = 28
-"""Strongest peaks of the spectrum that are looked at: the lattice's own and its overtones are among
-them."""
+"""Number of strongest peaks of the spectrum that are examined. Those of the lattice and its
+harmonics are among them."""
 _LOW_FREQUENCY_SHARE = 0.4
-"""Pairs of peaks with at least this part of the largest strength are candidates, of which the
-lowest frequency is taken. Thin gaps between lenses make overtones as strong as the fundamental."""
+"""Pairs of peaks with at least this fraction of the largest strength are candidates, and the one
+with the lowest frequency is taken. Thin gaps between lenses make harmonics as strong as the
+fundamental."""
 _N_CHUNKS = 16
 """Number of parts into which sums over lenses are split. It is a constant, so that results do not
 depend on the number of threads."""
 
 _CALM_BOX = 101
-"""Side in px of the surroundings that an edge is compared with: a few lenses."""
+"""Side in px of the window over which the brightness around a pixel is averaged; it covers a few
+lenses."""
 _CALM_DARK = 0.25
-"""A pixel that is darker than this part of its surroundings is in a gap between lenses, which is
-calm but no lens."""
+"""A pixel that is darker than this fraction of the mean around it is in a gap between lenses. Such
+a gap is smooth, but it does not belong to a lens."""
 
 NO_PATTERN = "no micro-lens pattern: the spectrum has no lattice of peaks"
-"""How messages begin that say that an image shows no micro lenses."""
+"""Beginning of the messages which say that an image shows no micro lenses."""
 
 
 class _Peaks(NamedTuple):
@@ -61,7 +63,7 @@ class _Peaks(NamedTuple):
 
 
 def find_lattice(image: Float32Array) -> Lattice:
-    """Return the hexagonal or square lattice of an image's micro images, to about 0.1 %.
+    """Return the hexagonal or square lattice of micro images, with an accuracy of about 0.1 %.
 
     Parameters
     ----------
@@ -71,7 +73,7 @@ def find_lattice(image: Float32Array) -> Lattice:
     Raises
     ------
     EstimationError
-        If there is none.
+        If the image shows no lattice.
     """
     reciprocal, evidence = _find_reciprocal(image)
     # Rows of `basis` are the lattice vectors; columns of its inverse are the reciprocal ones.
@@ -136,8 +138,8 @@ def _spectrum_peaks(image: Float32Array) -> _Peaks:
     row, col = np.nonzero(is_peak)
     strongest = np.argsort(-amplitude[row, col])[:_N_PEAKS]
     row, col = row[strongest], col[strongest]
-    # A parabola through the logarithm; a Hann window's peak is nearly a Gaussian. Column 0 has its
-    # mirror image on the other side.
+    # Fit a parabola to the logarithm of the spectrum, because the peak of a Hann window is nearly a
+    # Gaussian. The neighbor to the left of column 0 is the mirror image of column 1.
     left_of = np.where(col > 0, log[row, col - 1], log[(2 * (rows // 2) - row) % rows, 1])
     d_col = _vertex(left_of, log[row, col], log[row, col + 1])
     d_row = _vertex(log[row - 1, col], log[row, col], log[row + 1, col])
@@ -154,7 +156,7 @@ def _vertex(low: FloatArray, middle: FloatArray, high: FloatArray) -> FloatArray
 
 
 def _find_reciprocal(image: Float32Array) -> tuple[FloatArray, dict[str, float]]:
-    """Return two reciprocal vectors (rows, cycles/px) of the lattice, and their evidence."""
+    """Return two reciprocal lattice vectors (rows, in cycles/px), and evidence for messages."""
     if min(image.shape) < MIN_PITCH_PX * _MIN_LENSES:
         raise EstimationError(
             f"{image.shape[1]} x {image.shape[0]} px is too small for a micro-lens grid: needs "
@@ -191,7 +193,8 @@ def _find_reciprocal(image: Float32Array) -> tuple[FloatArray, dict[str, float]]
             f"{NO_PATTERN} ({len(peaks.amplitudes)} single peaks)", stage="grid", evidence=evidence
         )
     strongest = max(strength for strength, _, _ in found)
-    # Thin gaps between lenses make overtones as strong as the fundamental: take the lowest.
+    # Thin gaps between lenses make harmonics as strong as the fundamental, so take the lowest
+    # frequency.
     strong = [item for item in found if item[0] >= _LOW_FREQUENCY_SHARE * strongest]
     lowest = min(length for _, length, _ in strong)
     best = max(
@@ -201,7 +204,7 @@ def _find_reciprocal(image: Float32Array) -> tuple[FloatArray, dict[str, float]]
 
 
 def _order_basis(basis: FloatArray) -> FloatArray:
-    """Return the shortest basis: the vector nearest to +x, and the one 60 or 90 degrees on."""
+    """Return the shortest basis: the vector nearest to +x, and the next at 60 or 90 degrees."""
     a, b = basis[0], basis[1]
     while True:
         if a @ a > b @ b:
@@ -219,7 +222,8 @@ def _order_basis(basis: FloatArray) -> FloatArray:
         if np.hypot(*vector) < 1.25 * shortest
     ]
     angles = np.array([math.atan2(vector[1], vector[0]) for vector in around])
-    # A little towards +y, so that rows at -30 and +30 degrees are not decided by rounding.
+    # Prefer directions slightly towards +y, so that rounding does not decide between -30 and +30
+    # degrees.
     first = int(np.argmin(np.abs(angles - 1e-3)))
     onward = np.mod(angles - angles[first], 2.0 * math.pi)
     onward[(onward < 0.5) | (onward > 2.0)] = np.inf
@@ -229,8 +233,8 @@ def _order_basis(basis: FloatArray) -> FloatArray:
 class CellIndex(NamedTuple):
     """The lenses of a lattice in an image, as a list and as a table.
 
-    indices (n, 2) and centers (n, 2); `first` is (q, r) of the table's corner, `shape` its (rows r,
-    columns q).
+    `indices` (n, 2) and `centers` (n, 2) are the list; `first` is (q, r) of the table's corner,
+    `shape` is its size (rows r, columns q).
     """
 
     indices: IntArray
@@ -266,7 +270,7 @@ def make_cells(indices: IntArray, centers: FloatArray) -> CellIndex:
 
 
 def smooth_over_lenses(cells: CellIndex, values: FloatArray) -> FloatArray:
-    """Return the median over 5 x 5 lenses, (n,); NaN entries take those nearest to them."""
+    """Return the median over 5 x 5 lenses, (n,); NaN entries get the value nearest to them."""
     from scipy.ndimage import distance_transform_edt, median_filter
 
     table = cells.table_of(values)
@@ -280,7 +284,7 @@ def smooth_over_lenses(cells: CellIndex, values: FloatArray) -> FloatArray:
 def measure_brightness(
     image: Float32Array, cells: CellIndex, radius_px: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the mean of each micro image and the median of that over its surroundings."""
+    """Return the mean brightness of each micro image, and the median of this over its neighbors."""
     means = np.empty(len(cells.centers))
     _kernels.measure_discs(image, cells.centers, radius_px, means)
     return means, smooth_over_lenses(cells, means)
@@ -294,10 +298,11 @@ def fold(
     box: tuple[int, int, int, int],
     size: int,
 ) -> FloatArray:
-    """Return the mean cell, (size, size), by the parts of r and q; each lens relative to its level.
+    """Return the mean cell, (size, size), as a function of the fractional parts of r and q.
 
-    Cells are taken where the centers of `cells` are, which need not be on the lattice. Bins that no
-    pixel falls into (a pitch of whole pixels, not turned) are filled from around them.
+    Each lens is divided by its brightness. Cells are placed at the centers of `cells`, which need
+    not be on the lattice. Bins into which no pixel falls (if the pitch is a whole number of pixels
+    and the lattice is not rotated) are filled from the bins around them.
     """
     inverse = np.asarray(np.linalg.inv(lattice.basis_px), np.float64)
     totals = np.empty((_N_CHUNKS, size, size))
@@ -320,7 +325,7 @@ def fold(
     )
     total, count = totals.sum(axis=0), counts.sum(axis=0)
     if count.min() < 4.0:
-        # Spread both over neighboring bins, wider until every bin has something.
+        # Smooth sums and counts over neighboring bins, wider and wider until no bin is empty.
         frequency = np.hypot(*np.meshgrid(*[np.fft.fftfreq(size)] * 2))
         for sigma in (0.7, 1.0, 1.5, 2.0, 3.0, 5.0):
             kernel = np.exp(-2.0 * (np.pi * sigma * frequency) ** 2)
@@ -354,12 +359,12 @@ def _place_origin(image: Float32Array, basis: FloatArray) -> Lattice:
     _, level = measure_brightness(image, cells, 0.6 * pitch)
     size = 24
     table = fold(image, lattice, cells, level, _middle_box(image.shape, 10.0 * pitch), size)
-    # The fundamental alone: its largest value is on the micro-image centers.
+    # Use the fundamental frequencies only; their sum is largest at the micro-image centers.
     transform = np.fft.fft2(table)
     keep = np.zeros_like(transform)
     orders = [(1, 0), (0, 1), (1, -1)] if lattice.layout == "hexagonal" else [(1, 0), (0, 1)]
-    # The lattice's vectors are 60 degrees apart, so the shortest reciprocal ones are 120 apart:
-    # (1, 0), (0, 1) and their sum.
+    # The lattice vectors are 60 degrees apart, so the reciprocal ones are 120 degrees apart. The
+    # three shortest reciprocal vectors are (1, 0), (0, 1) and their sum.
     if lattice.layout == "hexagonal":
         orders[2] = (1, 1)
     for q, r in orders:
@@ -380,8 +385,8 @@ def _check_density(image: Float32Array, lattice: Lattice) -> FloatArray | None:
     """Return another basis if this lattice is too coarse or too fine, else None.
 
     Every center must be brighter than the gaps around it. If every second or third is not, the
-    lattice is too fine (an overtone of thin gaps); if the gaps are as bright as the centers, it is
-    too coarse (every lens type taken for itself).
+    lattice is too fine (a harmonic was taken for it). If the gaps are as bright as the centers, it
+    is too coarse (the lattice of a single lens type was found).
     """
     height, width = image.shape
     pitch = lattice.pitch_px
@@ -401,7 +406,7 @@ def _check_density(image: Float32Array, lattice: Lattice) -> FloatArray | None:
     level = np.maximum(smooth_over_lenses(cells, center), 1e-9)
     contrast = (center - np.mean(around, axis=0)) / level
     q, r = cells.indices.T
-    # Too fine: a sub-lattice of index 2, 3 or 4 that alone has bright centers.
+    # The lattice is too fine if only the lenses of a sub-lattice have bright centers.
     finer: list[tuple[BoolArray, FloatArray]] = [
         (q % 2 == 0, np.stack([2.0 * a, b])),
         (r % 2 == 0, np.stack([a, 2.0 * b])),
@@ -419,7 +424,7 @@ def _check_density(image: Float32Array, lattice: Lattice) -> FloatArray | None:
             inside, outside = np.median(contrast[rolled]), np.median(contrast[~rolled])
             if inside > 0.05 and outside < -0.2 * inside:
                 return basis
-    # Too coarse: the gaps are as bright as the centers, and something else is dark.
+    # The lattice is too coarse if the gaps are as bright as the centers and other places are dark.
     some = np.random.default_rng(0).permutation(len(cells.centers))[:1000]
     depth = max(
         float(np.median((center[some] - _disc_means(image, place, 0.6 * small)) / level[some]))

@@ -1,7 +1,7 @@
-"""Positions of micro images: each is compared with the mean micro image.
+"""Positions of micro images, from a comparison of each with the mean micro image.
 
-The outlines are compared: the shading across a micro image (cos^4, the fall-off of the main lens)
-is fitted together with the position, so that it does not bias the center. See
+Their outlines determine the position. The shading across a micro image (cos^4, the fall-off of the
+main lens) is fitted together with the position, so that it does not bias the center. See
 docs/theory/grid.md.
 """
 
@@ -25,15 +25,15 @@ from lifcal.grid.lattice_search import (
 )
 
 OWN_WINDOW = 0.6
-"""Radius of the window around a micro image, in pitches, without pixels nearer to another one. It
-must hold the gap all around; hexagonal cells reach to 0.58."""
+"""Radius of the window around a micro image, in pitches; pixels nearer to another center are left
+out. The window must contain the gap all around the micro image; hexagonal cells reach to 0.58."""
 _WIDE_WINDOW = 0.78
-"""Radius of the window while centers are not known well, in pitches, including parts of the
+"""Radius of the window while centers are not known well, in pitches. It includes parts of the
 neighbors, so that a displaced micro image is still inside."""
 _DARK_RIM = 0.05
-"""Lenses darker than this part of the bright ones are in the dark corners of the image."""
+"""Lenses darker than this fraction of the bright ones are in the dark corners of the image."""
 _DEAD_GAIN = 0.25
-"""Lenses darker than this part of their neighbors have no place that could be measured."""
+"""Lenses darker than this fraction of their neighbors are dead; their position is not measured."""
 _FEWEST_OF_TYPE = 5
 """Smallest number of lenses of a type whose mean is used for comparison."""
 
@@ -45,11 +45,12 @@ class LensMatch:
     Parameters
     ----------
     cells : CellIndex
-        The lenses of the grid, in its order, and the centers that shifts count from.
+        The lenses of the grid, in its order, and the centers relative to which shifts are given.
     shifts : (n_lenses, 2) float64
         Shifts from these centers to the micro images, px; NaN where not measured.
     sigmas : (n_lenses,) float64
-        Standard deviation of the shifts along an axis if what is left is noise of single pixels.
+        Standard deviation of the shifts along an axis, assuming that the noise of pixels is
+        independent.
     slopes : (n_lenses, 2) float64
         Relative change of brightness across the micro image, 1/px.
     relative_gains : (n_lenses,) float64
@@ -75,7 +76,7 @@ class LensMatch:
 
     @property
     def dead(self) -> BoolArray:
-        """Which whole micro images are dark where their neighbors are not."""
+        """Whether a micro image is complete, but dark although its neighbors are not."""
         return self.inside & ~(self.relative_gains > _DEAD_GAIN)
 
     @property
@@ -99,11 +100,13 @@ def match_lenses(
     ----------
     image : (height, width) float32
     grid : MicroLensGrid
-        On a lattice; its centers are where the micro images are looked for.
+        A grid with a lattice; the micro images are searched for at its centers.
     reach_px : float
+        Largest distance of a lens from the middle of the image.
     at_most : int or None
-        Measure so many lenses, chosen at random, with a window for centers that are not known
-        well. If None, measure all, each by its own pixels alone.
+        Number of lenses to measure. They are chosen at random and measured with a wide window, for
+        centers that are not known well. If None, all lenses are measured, each by its own pixels
+        alone.
     """
     assert grid.lattice is not None
     assert grid.indices_qr is not None
@@ -120,7 +123,7 @@ def match_lenses(
         min(height, math.ceil(middle[1] + reach_px) + 1),
     )
     folded = _fold(image, grid.lattice, cells, np.where(dark, np.nan, level), box)
-    # Its center of symmetry is searched for, near where the grid says.
+    # Find the center of symmetry of the mean cell, near the center that the grid gives.
     parts, table = _smooth_table(folded, grid.lattice, symmetric=True)
     cells = cells._replace(centers=cells.centers + parts @ grid.lattice.basis_px)
     near = (np.abs(cells.centers - middle) <= reach_px).all(axis=1)
@@ -131,7 +134,7 @@ def match_lenses(
     ).all(axis=1) & ~dark
     chosen = near & inside
     if at_most is not None and chosen.sum() > at_most:
-        # The same lenses every time, evenly spread, of all types alike.
+        # Choose the same lenses every time, evenly spread over the image and over the types.
         order = np.flatnonzero(chosen)
         chosen = np.zeros(len(chosen), np.bool_)
         chosen[np.random.default_rng(0).choice(order, at_most, replace=False)] = True
@@ -147,10 +150,10 @@ def match_lenses(
 def match_by_type(
     image: Float32Array, match: LensMatch, lattice: Lattice, used: BoolArray
 ) -> LensMatch:
-    """Compare each lens with the mean micro image of its type, including the neighboring types.
+    """Compare each lens with the mean micro image of its type, including parts of its neighbors.
 
-    Lenses of a type are placed relative to each other: the mean over all lenses is that of `match`,
-    whose mean micro image is symmetric.
+    This gives positions of the lenses of a type relative to each other. They are shifted so that
+    their mean over all lenses is that of `match`, whose mean micro image is symmetric.
 
     Parameters
     ----------
@@ -160,7 +163,7 @@ def match_by_type(
     lattice : Lattice
         The lattice with its lens types.
     used : (n_lenses,) bool
-        Lenses that the mean ones are made of.
+        Lenses over which the mean micro images are computed.
     """
     height, width = image.shape
     cells = match.cells
@@ -203,7 +206,7 @@ def _match(
     *,
     own: bool,
 ) -> _kernels.Matches:
-    """Match the micro images around centers (n, 2) with a mean cell; see the kernel."""
+    """Match the micro images around centers (n, 2) with a mean cell; see `_kernels.match_cells`."""
     radius = (OWN_WINDOW if own else _WIDE_WINDOW) * Lattice(np.zeros(2), basis_px).pitch_px
     found = _kernels.Matches.empty(len(centers))
     cell = _kernels.MeanCell(basis_px, period_px, table)
@@ -218,7 +221,7 @@ def _fold(
     level: FloatArray,
     box: tuple[int, int, int, int],
 ) -> FloatArray:
-    """Return the mean cell in bins of half a pixel or so."""
+    """Return the mean cell in bins of about half a pixel."""
     size = 2 * int(np.clip(round(1.2 * lattice.pitch_px), 12, 64))
     return fold(image, lattice, cells, level, box, size)
 
@@ -226,11 +229,11 @@ def _fold(
 def _smooth_table(
     table: FloatArray, lattice: Lattice, *, symmetric: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Return a folded cell and its derivatives, a periodic table (size, size, 3).
+    """Return a smoothed mean cell and its derivatives as a periodic table (size, size, 3).
 
-    Frequencies beyond those of the pixels are left out. If `symmetric`, the cell is made
-    symmetric about its center of symmetry, which is returned first, in lattice units; zero
-    otherwise.
+    Frequencies above those of the pixels are left out. If `symmetric`, the cell is made symmetric
+    about its center of symmetry. This center, in lattice units, is the first return value; it is
+    zero otherwise.
     """
     size = len(table)
     transform = np.fft.fft2(table - table.mean())
@@ -239,7 +242,7 @@ def _smooth_table(
     r, q = np.meshgrid(order, order, indexing="ij")
     f_x = q * inverse[0, 0] + r * inverse[0, 1]
     f_y = q * inverse[1, 0] + r * inverse[1, 1]
-    # Beyond the pixels' own frequency there is only noise.
+    # Above the sampling frequency of the pixels there is only noise.
     keep = (np.hypot(f_x, f_y) < 0.6) & (np.abs(q) < size / 2) & (np.abs(r) < size / 2)
     transform = np.where(keep, transform, 0.0)
     fine = 2 * size
@@ -261,7 +264,7 @@ def _smooth_table(
 def _symmetry_center(
     transform: npt.NDArray[np.complex128], picks: IntArray, size: int
 ) -> FloatArray:
-    """Return the center of symmetry of a periodic table, in periods, at most 0.2 from zero.
+    """Return the center of symmetry of a periodic table, in periods, within 0.2 of zero.
 
     A table that is symmetric about `s` correlates with its mirror image at a shift of 2 s.
     """
@@ -282,7 +285,7 @@ def _symmetry_center(
 
 
 def _type_steps(lattice: Lattice) -> IntArray:
-    """Return two short steps (q, r), one a row, that lead from a lens to all others of its type."""
+    """Return two short steps (q, r), one per row, that lead from a lens to others of its type."""
     i, j, _ = lattice.type_rule
     steps = [
         (q, r)

@@ -22,41 +22,44 @@ from lifcal.grid import _kernels
 from lifcal.grid.lattice_search import make_cells, measure_brightness
 
 _REACH = 0.75
-"""Radius up to which profiles of brightness are measured, in pitches. It reaches into the
+"""Radius up to which profiles of brightness are measured, in pitches. It includes parts of the
 neighbors, whose light is fitted too."""
 _FIT_REACH = 0.62
-"""Radius up to which profiles are fitted, in pitches. Hexagonal cells reach to 0.58; beyond it
-neighbors decide the brightness."""
+"""Radius up to which profiles are fitted, in pitches. Hexagonal cells reach to 0.58; farther out,
+most light comes from the neighbors."""
 _N_COARSE = 6
-"""Rings up to the border by which micro images are compared to find the lens types."""
+"""Number of rings, from the center to the border, in which the brightness of micro images is
+compared to find the lens types."""
 _LEAST_DIFFERENCE = 0.01
-"""Least difference between lens types: of the brightness in a ring relative to the center."""
+"""Smallest difference between lens types in the brightness of a ring, relative to the mean."""
 _LEAST_SIGMAS = 8.0
 """Number of standard deviations by which lens types must differ to be more than chance."""
 _MATCH_FLOOR = 0.003
-"""Error that the discs leave of the brightness in a ring."""
+"""Error of the brightness in a ring that the disc model has in any case; it is added to the
+noise."""
 _MATCH_CLEAR = 50.0
-"""Another order of the types must fit worse by this many squared standard deviations, and by four
-times what is left, for the best order to be clear."""
+"""The best order of the types is clear if the sum of squared residuals, in standard deviations, of
+every other order is larger than four times that of the best order plus this number."""
 _FILL_RINGS = ((0.0, 0.25), (0.35, 0.5))
-"""Inner and outer radius, in pitches, of the middle of micro images and of a ring near their
-borders."""
+"""Inner and outer radius, in pitches, of the two areas whose brightness is compared: the middle of
+micro images, and a ring near their borders."""
 _N_ANGLES = 48
-"""Directions over which the brightness of a ring is averaged."""
+"""Number of directions over which the brightness of a ring is averaged."""
 _GOOD_RMS = 0.01
-"""Root mean square of a fitted profile, relative to its top, below which no other start is
-tried."""
+"""Root mean square residual of a fitted profile, relative to its maximum, below which no other
+start value is tried."""
 _WORST_RMS = 0.04
-"""Root mean square of a fitted profile, relative to its top, beyond which discs do not describe
-it."""
+"""Root mean square residual of a fitted profile, relative to its maximum, above which two discs do
+not describe the fall-off."""
 _WORST_SIGMA = 0.15
-"""Relative standard deviation of a disc's radius beyond which it is not known, in a white image."""
+"""Largest relative standard deviation of a disc's radius that is accepted, for a white image."""
 _WORST_SIGMA_SCENE = 0.06
-"""Relative standard deviation of a disc's radius beyond which it is not known, in frames of a
-scene. It is stricter, because what a scene shows is not part of that sigma."""
+"""Largest relative standard deviation of a disc's radius that is accepted, for frames of a scene.
+It is stricter, because the standard deviation does not include errors that the content of the scene
+causes."""
 BAYER_BLUR_PX2 = 0.413 * 0.5 + 0.587 * 0.25
-"""Variance along an axis of what bilinear interpolation of a mosaic does to the luminance: red and
-blue come from places half a px^2 apart on average, green from a quarter."""
+"""Variance, along an axis, of the blur that bilinear interpolation of a color mosaic adds to the
+luminance. On average it is 0.5 px^2 for red and blue and 0.25 px^2 for green."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +88,10 @@ class Profiles:
         return self.radii[chosen].sum(axis=0) / safe, self.totals[chosen].sum(axis=0) / safe, count
 
     def edge_radius_px(self, level: float, limit_px: float) -> float:
-        """Return where the mean falls to `level` of the middle, at most `limit_px`."""
+        """Return the radius at which the mean falls to `level` times its value in the middle.
+
+        The result is at most `limit_px`.
+        """
         radius, value, count = self.mean(self.usable)
         known = count > 0
         radius, value = radius[known], value[known]
@@ -130,8 +136,8 @@ def measure_fill(image: Float32Array, grid: MicroLensGrid) -> float:
     """Return the brightness of micro images near their borders relative to their middles.
 
     The value depends on the aperture, because the main aperture's image fills the micro images more
-    or less. The content of a scene changes it by a few per cent. It is NaN if there
-    is no whole micro image, or if the grid is a list of centers.
+    or less. The content of a scene changes it by a few per cent. It is NaN if there is no complete
+    micro image, or if the grid is a list of centers.
     """
     if grid.lattice is None:
         return math.nan
@@ -162,8 +168,8 @@ def find_types(
 ) -> FoundTypes:
     """Find the lens types by comparing the brightness profiles of sub-lattices.
 
-    Hexagonal: three types, the rule (1, 2, 0). Square: two in a checkerboard, or three along the
-    diagonals, either way.
+    On a hexagonal lattice, three types with the rule (1, 2, 0) are tried; on a square one, two
+    types in a checkerboard, and three types along either diagonal.
     """
     if n_types == 1:
         return FoundTypes(replace(lattice, n_types=1, type_rule=(0, 0, 0)))
@@ -202,8 +208,8 @@ def find_types(
 def _coarse_rings(profiles: Profiles, pitch_px: float) -> FloatArray:
     """Return the mean brightness in a few rings up to half the pitch, (n_lenses, 6).
 
-    The values are relative to the lens' own mean, because types differ in shape and dirt in
-    brightness.
+    The values are relative to the lens' own mean: lens types differ in the shape of the fall-off,
+    while dirt changes the brightness as a whole.
     """
     radius = (np.arange(profiles.totals.shape[1]) + 0.5) * profiles.step_px
     ring = np.minimum((radius / (0.5 * pitch_px) * _N_COARSE).astype(int), _N_COARSE)
@@ -220,7 +226,10 @@ def _coarse_rings(profiles: Profiles, pitch_px: float) -> FloatArray:
 def _compare_rings(
     rings: FloatArray, types: IntArray, chosen: npt.NDArray[np.bool_], number: int
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Return medians of the rings by type and their standard errors; None for too few lenses."""
+    """Return the median of each ring for each type, and its standard error.
+
+    The result is None if there are too few lenses.
+    """
     chosen = chosen & np.isfinite(rings).all(axis=1)
     groups = [rings[chosen & (types == t)] for t in range(number)]
     if min(len(group) for group in groups) < 5:
@@ -242,7 +251,7 @@ def _compare_rings(
 def _separation(
     rings: FloatArray, types: IntArray, chosen: npt.NDArray[np.bool_], number: int
 ) -> tuple[float, float]:
-    """Return by how many standard errors, and by how much, the most different types differ."""
+    """Return the largest difference between types, in standard errors and as a value."""
     compared = _compare_rings(rings, types, chosen, number)
     if compared is None:
         return 0.0, 0.0
@@ -258,7 +267,7 @@ def _separation(
 
 
 def match_types(image: Float32Array, grid: MicroLensGrid) -> tuple[int, ...] | None:
-    """Return which type the lenses of each type resemble, by the overlap discs of the grid.
+    """Return, for each lens type of the grid, the type whose overlap discs its lenses resemble.
 
     The result is (0, 1, 2) if the types agree. It is None if the image does not show the types:
     they are alike, there are too few lenses, or the grid is a list or has no discs.
@@ -288,7 +297,8 @@ def match_types(image: Float32Array, grid: MicroLensGrid) -> tuple[int, ...] | N
             for micro in grid.discs.micro_px
         ]
     )
-    # A deviation common to all types is vignetting outside the disc model and is not used.
+    # Subtract the mean over the types: a deviation that all types have in common is vignetting that
+    # the discs do not describe.
     seen, expected = seen - seen.mean(axis=0), expected - expected.mean(axis=0)
     variance = errors**2 + _MATCH_FLOOR**2
     misfit = {
@@ -380,7 +390,7 @@ def fit_discs(
             break
     assert best is not None
     rms = float(np.sqrt(np.mean(best.fun**2)))
-    # Uncertainty of the radii if the errors of ten neighboring rings are equal.
+    # The uncertainty of the radii assumes that the errors of ten neighboring rings are equal.
     variance = 10.0 * rms**2 * np.diag(np.linalg.pinv(best.jac.T @ best.jac))
     relative = np.sqrt(variance[: 1 + n_types]) / best.x[: 1 + n_types]
     main = float(best.x[0]) * pitch
@@ -398,7 +408,7 @@ def fit_discs(
                 Finding.of(
                     "discs-missing",
                     "no overlap discs: the fall-off inside the micro images is not that of two "
-                    f"discs, or does not tell their radii (rms {rms:.3f}, radii to "
+                    f"discs, or does not determine their radii (rms {rms:.3f}, radii to "
                     f"{100 * worst:.0f} %)",
                     rms=rms,
                     relative_sigma=worst,
@@ -417,7 +427,7 @@ def fit_discs(
         findings.append(
             Finding.of(
                 "discs-uncertain",
-                f"the radii of the overlap discs are good to some {100 * worst:.0f} % only",
+                f"the radii of the overlap discs are known to about {100 * worst:.0f} % only",
                 relative_sigma=worst,
             )
         )
@@ -435,7 +445,7 @@ def _neighbors(lattice: Lattice, reach_px: float) -> IntArray:
 def _ring_distances(
     radius: FloatArray, neighbors: IntArray, lattice: Lattice, own: int
 ) -> tuple[tuple[int, FloatArray], list[tuple[int, FloatArray]]]:
-    """Return where a ring about a lens of type `own` is, seen from it and from its neighbors."""
+    """Return the distances of the points of a ring about a lens from it and from its neighbors."""
     angles = (np.arange(_N_ANGLES) + 0.5) * (2.0 * math.pi / _N_ANGLES)
     points = radius[:, None, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     i, j, _ = lattice.type_rule
@@ -450,12 +460,12 @@ def _ring_distances(
 def compute_blurred_overlap(
     main: float, micro: float, radius: FloatArray, blur_px2: float = 0.0
 ) -> FloatArray:
-    """Return the shared area at each distance, 1 in the middle, averaged over a pixel.
+    """Return the shared area of two discs at each distance, 1 in the middle, averaged over a pixel.
 
-    Eight points on a circle with a square pixel's second moments stand for it; `blur_px2` is the
-    variance of more blur, along an axis.
+    The pixel is represented by eight points on a circle with the same second moments; `blur_px2` is
+    the variance of additional blur along an axis.
     """
-    angles = (np.arange(4) + 0.5) * (math.pi / 4.0)  # the other four mirror these
+    angles = (np.arange(4) + 0.5) * (math.pi / 4.0)  # the other four points mirror these
     reach = math.sqrt(2.0 * (1.0 / 12.0 + blur_px2))
     x = radius[:, None] + reach * np.cos(angles)
     y = reach * np.sin(angles)

@@ -14,20 +14,20 @@ from lifcal.imaging.preview import ColorImage, color_bar, colorize, panel, tile
 _SIDE = 640
 """Longer side of each panel of the picture, px."""
 _ACROSS = 9.0
-"""Lenses across the enlarged part: single micro images can be seen, and some of their neighbors."""
+"""Number of lenses across the enlarged part, so that single micro images can be seen."""
 _COLORS = {
     LensFlag.USED: (40, 200, 60),
     LensFlag.OUTLIER: (230, 40, 200),
     LensFlag.DEAD: (255, 60, 40),
     LensFlag.RIM: (70, 130, 255),
 }
-"""Colors of the circles by what became of a lens."""
+"""Color of the circle around a lens, by its flag."""
 
 
 def draw_grid_fit(fit: GridFit, image: Float32Array) -> ColorImage:
-    """Return the middle of the image with the grid's circles, its corner, and maps of deviations.
+    """Return a picture of the grid on the image: its middle, a corner, and maps of deviations.
 
-    The maps are of the residuals, lens by lens, and of the bend where there is one.
+    The maps show the residual of each lens, and the bend if there is one.
 
     Parameters
     ----------

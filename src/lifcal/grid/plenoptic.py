@@ -1,4 +1,4 @@
-"""Tests whether an image is the raw of a plenoptic camera, and of the camera of a grid."""
+"""Tests whether an image is the raw of a plenoptic camera, and whether a grid fits it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lifcal.grid.lattice_search import NO_PATTERN, compute_calm, find_lattice
 from lifcal.imaging.frames import Frame
 
 _LEAST_RATIO = 6.0
-"""Height of a peak at the lattice's frequencies over its surroundings in the spectrum that shows
-micro lenses."""
+"""Smallest height of the peaks at the lattice's frequencies, relative to the spectrum around them,
+that shows micro lenses."""
 
 
 def check_plenoptic(frame: Frame, grid: MicroLensGrid | None = None) -> None:
@@ -48,7 +48,7 @@ def check_plenoptic(frame: Frame, grid: MicroLensGrid | None = None) -> None:
 
 
 def _shows_lattice(image: Float32Array, basis_px: npt.NDArray[np.float64]) -> bool:
-    """Return whether the spectrum stands out at the lattice's own frequencies.
+    """Return whether the spectrum has peaks at the lattice's frequencies.
 
     The spectrum is that of the brightness, or, where micro images touch without a dark gap, that of
     the gradients at their borders.
