@@ -1,7 +1,7 @@
-"""A simulator of plenoptic cameras, which gives the truth for tests and the demo.
+"""A simulator of plenoptic cameras, which provides ground truth for tests and the demo.
 
-`Simulation` renders the raws that `SimulationOptions` ask for, `write_sequence` writes them with
-their truth. `CAMERAS`, `SCENES` and `PATHS` list what can be simulated.
+`Simulation` renders the raws that `SimulationOptions` describe; `write_sequence` writes them with
+their ground truth. `CAMERAS`, `SCENES` and `PATHS` list what can be simulated.
 """
 
 from lifcal.simulate.best_fit import BestFit, fit_model

@@ -20,38 +20,40 @@ from lifcal.camera._kernels import LensTable, cell_range, row_items
 from lifcal.threads import in_parts
 
 NEAREST_MM = 1e-6
-"""Least depth of a hit: a ray does not meet a surface at the main lens itself."""
+"""Smallest depth at which a ray can meet a surface: none is at the main lens itself."""
 _LARGEST_TEXEL = math.sqrt(2.0)
-"""Footprint in texels from which on the next coarser mip level is sampled: the middle, in octaves,
-between one texel and two."""
+"""Size of a sample, in texels, above which the next coarser mip level is used. It is the geometric
+mean of one texel and two."""
 
 QUAD_NORMAL, QUAD_DISTANCE = 0, 3
 QUAD_U, QUAD_U_OFFSET = 4, 7
 QUAD_V, QUAD_V_OFFSET = 8, 11
 QUAD_SHADE, QUAD_DENSITY = 12, 13
 QUAD_COLUMNS = 14
-"""Columns of a quad: normal (3) and distance of its plane; gradient (3) and offset of the texture
-coordinate u, the same of v; factor on its texture; texels per mm."""
+"""Number of columns of a quad: normal (3) and distance of its plane; gradient (3) and offset of the
+texture coordinate u, and of v; factor by which its texture is multiplied; texels per mm."""
 
 BOUND_LEFT, BOUND_RIGHT, BOUND_TOP, BOUND_BOTTOM = 0, 1, 2, 3
-"""Columns of the bounds of a quad's slopes: least and greatest x / z, least and greatest y / z."""
+"""Columns of the bounds of a quad's slopes: smallest and largest x / z, smallest and largest y / z.
+"""
 
 BALL_X, BALL_Y, BALL_Z, BALL_RADIUS, BALL_SHADE, BALL_DENSITY = 0, 1, 2, 3, 4, 5
 BALL_COLUMNS = 6
-"""Columns of a ball: center, radius, factor on its texture, texels per mm at the equator."""
+"""Number of columns of a ball: center (3), radius, factor by which its texture is multiplied,
+texels per mm at the equator."""
 
 LEVEL_OFFSET, LEVEL_WIDTH, LEVEL_HEIGHT = 0, 1, 2
-"""Entries of a mip level: where its texels begin, and its size."""
+"""Entries of a mip level: position of its first texel in the array of all texels, and its size."""
 
 LENS_IMAGE_X, LENS_IMAGE_Y, LENS_X, LENS_Y = 0, 1, 2, 3
 LENS_FROM_STOP, LENS_TO_SENSOR, LENS_SPREAD, LENS_MAIN_FOCAL = 4, 5, 6, 7
-"""Columns of a micro lens, mm: micro-image center; lens center; distance from the stop and to the
-sensor; factor by which points of the micro aperture are spread over the plane of the stop; focal
-length of the main lens for rays to this micro lens."""
+"""Columns of a micro lens, in mm: micro-image center; lens center; distances from the aperture stop
+and to the sensor; magnification of the micro aperture on the plane of the stop; focal length of the
+main lens for rays to this micro lens."""
 
 SAMPLE_X, SAMPLE_Y, SAMPLE_DISC_X, SAMPLE_DISC_Y = 0, 1, 2, 3
-"""Columns of a ray sample: place in the pixel (0 to 1; beyond for a blurred sensor), and place in
-the used part of the aperture (unit disc)."""
+"""Columns of a ray sample: position in the pixel (0 to 1, or outside if the sensor is blurred), and
+position in the used part of the aperture (unit disc)."""
 
 
 class Surfaces(NamedTuple):
@@ -60,11 +62,11 @@ class Surfaces(NamedTuple):
     Parameters
     ----------
     near : (n_surfaces,) float64
-        Least depth of each surface.
+        Smallest depth of each surface.
     quads : (n_quads, QUAD_COLUMNS) float64
     balls : (n_balls, BALL_COLUMNS) float64
     world_from_cam : (3, 3) float64
-        Rotation; the texture of a ball does not turn with the camera.
+        Rotation of the camera. It is needed because the texture of a ball is fixed in the world.
     """
 
     near: FloatArray
@@ -107,9 +109,9 @@ class Bundles(NamedTuple):
     Parameters
     ----------
     slopes : (n_bundles, 2) float64
-        Middle slope of each bundle.
+        Central slope of each bundle.
     spread : float
-        Largest difference of a ray's slope from it.
+        Largest difference between the slope of a ray and the central slope.
     reach_mm : float
         Largest distance from the main lens' center at which rays start.
     """
@@ -120,12 +122,12 @@ class Bundles(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Surfaces that the rays of each bundle can meet, by ascending least depth.
+    """Surfaces that the rays of each bundle can meet, sorted by their smallest depth.
 
     Parameters
     ----------
     surfaces : (n_bundles, n_surfaces) int16
-        Only the first entries of a row are valid, as many as `counts` says.
+        Indices of surfaces. In each row, only the first `counts` entries are valid.
     counts : (n_bundles,) int64
     """
 
@@ -134,7 +136,7 @@ class Candidates(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """Ray samples; each pixel takes one of the sets.
+    """Sets of ray samples; each pixel uses one of the sets.
 
     Parameters
     ----------
@@ -157,9 +159,9 @@ class Sensor(NamedTuple):
     principal : (2,) float64
         Principal point, raw px.
     displacement : (height + 1, width + 1, 2) float32
-        Undistorted minus recorded place of the pixels' corners, px.
+        Undistorted minus recorded position of the pixels' corners, px.
     channels : (2, 2) int64
-        Color channel of the pixels of the mosaic.
+        Color channel of each pixel of the 2 x 2 mosaic.
     """
 
     first_row: int
@@ -173,7 +175,7 @@ class Sensor(NamedTuple):
 class ObjectDistortion(NamedTuple):
     """Distortion of the main lens in object space, see `distort_slope`.
 
-    `nearness` is one over the distance that it refers to, 1 / mm.
+    `nearness` is the reciprocal of `Imperfections.object_distortion_distance_mm`, in 1 / mm.
     """
 
     a: float
@@ -196,15 +198,15 @@ class MicroLenses(NamedTuple):
     Parameters
     ----------
     table : LensTable
-        Finds the lenses around a pixel by their recorded micro-image centers.
+        Table that finds the lenses around a pixel by their recorded micro-image centers.
     lenses : (n_lenses, 8) float64
         `LENS_IMAGE_X` to `LENS_MAIN_FOCAL`.
     radius : float
         Radius of the micro apertures, mm.
     reach_px : float
-        Distance from a micro-image center that the light of its lens can reach.
+        Largest distance from a micro-image center that the light of its lens reaches.
     cos4 : bool
-        Whether light that arrives obliquely is dimmer.
+        Whether brightness falls off with the fourth power of the cosine of the angle of incidence.
     """
 
     table: LensTable
@@ -222,7 +224,7 @@ class Footprint(NamedTuple):
 
 
 class PinholeView(NamedTuple):
-    """A pinhole at the main lens' center; candidates are listed by tiles of `tile_px` pixels."""
+    """A pinhole at the main lens' center; each tile of `tile_px` pixels has its own candidates."""
 
     focal_px: float
     principal: FloatArray
@@ -231,7 +233,7 @@ class PinholeView(NamedTuple):
 
 @njit(cache=True, inline="always")
 def pick_set(seed, row, col, n_sets):
-    """Return the sample set of a pixel: a hash of the seed and the place."""
+    """Return the index of the sample set of a pixel: a hash of the seed and the position."""
     h = np.uint64(seed) ^ (np.uint64(row) << np.uint64(32)) ^ np.uint64(col)
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -243,7 +245,7 @@ def pick_set(seed, row, col, n_sets):
 def sample_texture(texels, levels, texture, level, channel, u, v):
     """Return the bilinear value of a texture at (u, v), 0 to 255; NaN outside [0, 1]^2.
 
-    Up to half a texel beyond the outermost texel centers, their values are extended.
+    In the half texel between the outermost texel centers and the border, the value is constant.
     """
     if not (0.0 <= u <= 1.0 and 0.0 <= v <= 1.0):
         return math.nan
@@ -267,7 +269,7 @@ def sample_texture(texels, levels, texture, level, channel, u, v):
 
 @njit(cache=True)
 def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
-    """Return the first surface that a ray meets, its depth and the place (u, v) on it.
+    """Return the first surface that a ray meets, the depth there, and texture coordinates (u, v).
 
     The surface is -1 if the ray meets none. `candidates` are sorted by `surfaces.near`.
     """
@@ -332,7 +334,7 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
 
 @njit(cache=True, inline="always")
 def radiance_of(hit, u, v, footprint_mm, channel, surfaces, textures, background):
-    """Return the radiance of a place on a surface, averaged over about `footprint_mm`.
+    """Return the radiance at a point of a surface, averaged over about `footprint_mm`.
 
     `hit`, u and v are from `find_surface`; the last three arguments are the fields of a `World`.
     """
@@ -363,10 +365,10 @@ def place_in_overlap(disc_x, disc_y, radius, other_radius, other_x, other_y):
 
     The first disc is centered at the origin. The unit disc is stretched along the line of the
     centers to the overlap's width, and across it to the overlap's height there. The weight is the
-    area that the point stands for, relative to that of the first disc. So evenly spread points of
-    the unit disc give the mean over the first disc of a function that is 0 outside the overlap. No
-    ray is wasted: with random points in one disc, of which some miss the other, the brightness
-    would be noisy.
+    area that the point represents, relative to that of the first disc. With uniformly distributed
+    points of the unit disc, the weighted mean is therefore the mean over the first disc of a
+    function that is 0 outside the overlap. All rays pass both discs; if points were drawn in one
+    disc and some of them missed the other, the brightness would be noisier.
     """
     square = other_x * other_x + other_y * other_y
     if other_radius >= radius and square <= (other_radius - radius) ** 2:
@@ -391,10 +393,10 @@ def place_in_overlap(disc_x, disc_y, radius, other_radius, other_x, other_y):
 
 @in_parts(lambda bundles: len(bundles.slopes))
 def cull_surfaces(begin, end, bundles, order, near, quad_slopes, balls, candidates):
-    """List for each bundle of rays the surfaces that it can meet, in the order of `order`.
+    """List, for each bundle of rays, the surfaces that it can meet, in the given `order`.
 
     `bundles` is a `Bundles`, `candidates` the `Candidates` to fill. `quad_slopes` (n_quads, 4) are
-    the bounds of (x / z, y / z) over the corners, infinite for quads that come too close.
+    the bounds of (x / z, y / z) over the corners; they are infinite for quads too near to the lens.
     """
     slopes, spread, reach_mm = bundles.slopes, bundles.spread, bundles.reach_mm
     n_quads = quad_slopes.shape[0]
@@ -435,8 +437,8 @@ def distort_slope(main_x, main_y, slope_x, slope_y, distortion):
     slope_y). `distortion` is an `ObjectDistortion`.
     """
     a, b, nearness = distortion.a, distortion.b, distortion.nearness
-    # The slope from the lens center to the ray at the distance 1 / nearness. The object side is
-    # mirrored: the ray starts at minus (main_x, main_y).
+    # This is the slope from the lens center to the point of the ray at the distance 1 / nearness.
+    # The object side is mirrored, so the ray starts at minus (main_x, main_y).
     from_x = slope_x - nearness * main_x
     from_y = slope_y - nearness * main_y
     square = from_x * from_x + from_y * from_y
@@ -448,11 +450,11 @@ def distort_slope(main_x, main_y, slope_x, slope_y, distortion):
 def render_raw(begin, end, sensor, sampling, main, micro, candidates, world, footprint, out):
     """Fill `out` with the light on each pixel of a part of the sensor.
 
-    A value of 1 is that of a pixel that sees white through the whole micro aperture. The arguments
+    A pixel that sees white through the whole micro aperture has the value 1. The arguments
     are a `Sensor`, a `Sampling`, a `MainLens`, a `MicroLenses`, the `Candidates` of each micro
     lens, a `World` and a `Footprint`.
     """
-    # Fields are read once here: in the innermost loops each access would cost time.
+    # Fields are read once here, because each access in the innermost loops would cost time.
     pixel_mm, principal, displacement = sensor.pixel_mm, sensor.principal, sensor.displacement
     channels, stop, distortion = sensor.channels, main.stop, main.distortion
     samples, lenses, reach_px = sampling.samples, micro.lenses, micro.reach_px
@@ -469,7 +471,7 @@ def render_raw(begin, end, sensor, sampling, main, micro, candidates, world, foo
             col = i_col + sensor.first_col
             chosen = pick_set(sampling.seed, row, col, n_sets)
             channel = channels[row & 1, col & 1]
-            # Undistorted corners of the pixel, mm from the principal point.
+            # Compute the undistorted corners of the pixel, in mm from the principal point.
             x00 = (col - 0.5 + displacement[row, col, 0] - principal[0]) * pixel_mm
             y00 = (row - 0.5 + displacement[row, col, 1] - principal[1]) * pixel_mm
             x10 = (col + 0.5 + displacement[row, col + 1, 0] - principal[0]) * pixel_mm
@@ -495,8 +497,8 @@ def render_raw(begin, end, sensor, sampling, main, micro, candidates, world, foo
                     lens_y = lenses[lens, LENS_Y]
                     from_stop = lenses[lens, LENS_FROM_STOP]
                     to_sensor = lenses[lens, LENS_TO_SENSOR]
-                    # Back through the lens, micro-aperture point r reaches the stop's plane at
-                    # -ratio m + spread r, where m is the offset in the micro image.
+                    # A ray traced back through point r of the micro aperture meets the plane of the
+                    # stop at -ratio m + spread r, where m is the offset in the micro image.
                     ratio = from_stop / to_sensor
                     spread = lenses[lens, LENS_SPREAD]
                     focal_length = lenses[lens, LENS_MAIN_FOCAL]

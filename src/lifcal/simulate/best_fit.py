@@ -1,8 +1,9 @@
-"""The camera model that comes nearest to optics outside of it.
+"""The best approximation of simulated optics by the camera model.
 
-A main lens that distorts in object space, a stop away from it or a curved field are no part of the
-camera model. What a calibration can find at best is the camera whose projections come nearest to
-the exact chief rays: this module fits it, with the true recorded micro-image centers.
+The camera model does not contain a main lens that distorts in object space, an aperture stop away
+from the main lens, or a curved field. The best result that a calibration of such optics can have is
+the camera whose projections are nearest to the exact chief rays. This module fits that camera, with
+the true recorded micro-image centers.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from lifcal.simulate.chief_rays import trace_chief_rays
 from lifcal.simulate.optics import Optics
 
 _LENSES_PER_POINT = 8
-"""Micro images of one point that are used: more of them say nothing new, but take time."""
+"""Number of micro images of a point that are used; more would take time and add no information."""
 _USED_RADIUS = 0.45
-"""Distance from its micro-image center within which a point is used, in pitches: the rim is dark.
+"""Largest distance of a used point from its micro-image center, in pitches: the rim is dark.
 """
 _MOST_STEPS = 30
 _SMALL_STEP_PX = 1e-9
 """The fit has converged when a step changes no projection by more than this."""
 _UNDETERMINED = 1e-5
-"""Combinations of parameters whose singular value is below this part of the largest one, all
-columns being scaled to the same length, are left at their physical values: one view of a flat
-scene, for example, does not determine them (1e-7). Ordinary recordings have 1e-3."""
+"""Combinations of parameters whose singular value is below this fraction of the largest one (with
+all columns scaled to the same length) keep their physical values. One view of a flat scene, for
+example, does not determine them (1e-7). Ordinary recordings have 1e-3."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class BestFit:
         The fitted camera, with the true recorded centers, Brown's distortion and, unless left out,
         a tilt.
     rms_px : float
-        Root mean square over all coordinates of what the model leaves.
+        Root mean square residual over all coordinates.
     worst_px : float
         The largest distance between a chief ray and its projection.
     n_observations : int
@@ -60,8 +61,8 @@ def fit_model(
 ) -> BestFit:
     """Fit the camera model to exact chief rays by least squares in the micro images.
 
-    The points are held, the pose of each view is free: a calibration has no other camera frame than
-    the one that its poses give.
+    The points are held fixed, and the pose of each view is estimated, because a calibration defines
+    the camera frame only by its poses.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def fit_model(
         columns = n_camera + 6 * view_of[:, None] + np.arange(6)
         jacobian[np.arange(len(seen))[:, None], :, columns] = found.by_pose.transpose(0, 2, 1)
         rows = jacobian.reshape(2 * len(seen), -1)
-        # Columns differ by twenty orders of magnitude.
+        # Scale the columns, because their lengths differ by twenty orders of magnitude.
         scale = np.linalg.norm(rows, axis=0)
         residual = (seen - found.points_raw_px).ravel()
         step = np.linalg.lstsq(rows / scale, residual, rcond=_UNDETERMINED)[0] / scale
@@ -133,14 +134,14 @@ def fit_model(
 def _observe(
     optics: Optics, views: Sequence[FloatArray], rng: np.random.Generator
 ) -> tuple[np.ndarray, FloatArray, np.ndarray, FloatArray]:
-    """Return view, point, lens and recorded place of micro-image points on exact chief rays."""
+    """Return view, point, lens and recorded position of micro-image points on exact chief rays."""
     if not views:
         raise InputError("no views to fit the camera model to")
     grid = optics.camera.grid
     view_of = np.repeat(np.arange(len(views)), [len(points) for points in views])
     points = np.concatenate(views)
     virtual = optics.camera.virtual_from_cam(points)
-    # Imperfections move a point by some pixels in the virtual image: look a little further.
+    # Imperfections move a point by a few pixels in the virtual image, so search a little farther.
     groups = grid.index.within(
         virtual[:, :2], np.abs(virtual[:, 2]) * (_USED_RADIUS + 0.2) * grid.pitch_px
     )
@@ -148,7 +149,7 @@ def _observe(
     places = trace_chief_rays(optics, points[owners], lenses)
     away = np.linalg.norm(places - grid.centers_raw_px[lenses], axis=1)
     good = np.flatnonzero(away <= _USED_RADIUS * grid.pitch_px)
-    # The first few of each point in random order.
+    # Keep the first few micro images of each point, in random order.
     good = rng.permutation(good)
     good = good[np.argsort(owners[good], kind="stable")]
     begins = np.searchsorted(owners[good], owners[good])

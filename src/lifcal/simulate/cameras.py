@@ -1,4 +1,4 @@
-"""Cameras to simulate: the paper's, others that are in use, and small ones for tests."""
+"""Cameras to simulate: those of the paper, other existing ones, and small ones for tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lifcal.simulate.optics import MicroLenses, Optics
 
 @dataclass(frozen=True)
 class CameraDesign:
-    """The numbers of a simulated camera.
+    """The design of a simulated camera.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class CameraDesign:
         Parameters
         ----------
         imperfections : Imperfections or None
-            None: those of the design.
+            Imperfections of the camera; None takes those of the design.
         seed : int
             Seed of the jitter of the micro lenses.
         """
@@ -111,7 +111,7 @@ class CameraDesign:
         return replace(optics, camera=replace(camera, grid=grid))
 
     def _compute_shading(self) -> float:
-        """Return the shading that cos^4 makes, 1/px^2; see `OverlapDiscs`."""
+        """Return the shading that cos^4 causes, in 1/px^2; see `OverlapDiscs.shading_px2`."""
         p, pixel_mm = self.parameters, self.pixel_size_um / 1000.0
         total = p.lens_to_array_mm + p.array_to_sensor_mm
         return 4.0 * pixel_mm**2 / (total * p.array_to_sensor_mm)
@@ -123,15 +123,15 @@ def _place_lenses(
     imperfections: Imperfections,
     rng: np.random.Generator,
 ) -> tuple[PlenopticCamera, MicroLenses]:
-    """Put micro lenses on a regular lattice and find where their images are recorded.
+    """Place micro lenses on a regular lattice and compute where their images are recorded.
 
     Parameters
     ----------
     camera : PlenopticCamera
-        Its distances, distortion and image size count.
+        A camera of which only the distances, the distortion and the image size are used.
     lattice : Lattice
-        The ideal micro-image centers, as an array without tilt and jitter and a stop in the main
-        lens would give them.
+        The ideal micro-image centers: those of an array without tilt and jitter, and of an aperture
+        stop in the main lens.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def _place_lenses(
     """
     c, s, p = camera.principal_point_px, camera.pixel_size_mm, camera.parameters
     radius = camera.grid.radius_px
-    # Undistorting the image's rim says how far outside the lattice must go on.
+    # Undistort the image's rim to find how far beyond the image the lattice must continue.
     width, height = camera.image_size
     x, y = np.linspace(-radius, width + radius, 50), np.linspace(-radius, height + radius, 50)
     rim = np.concatenate(
@@ -155,7 +155,7 @@ def _place_lenses(
             "the distortion folds back inside the image: some micro images have no place. "
             "Use smaller coefficients"
         )
-    # The other imperfections move centers by far less than a pitch, but for the stop.
+    # The other imperfections move centers by far less than a pitch, except for the stop.
     stop = abs(imperfections.stop_mm) * p.array_to_sensor_mm / p.lens_to_array_mm**2
     indices = lattice.inside(
         camera.image_size, radius + outside + lattice.pitch_px + stop * max(width, height)
@@ -296,7 +296,10 @@ _PERFECT: Mapping[str, CameraDesign] = {
 
 
 def _make_real(design: CameraDesign) -> CameraDesign:
-    """Return the design with mild imperfections; its main lens is corrected for its own range."""
+    """Return the design with mild imperfections.
+
+    Its object-space distortion refers to a distance in the camera's working range.
+    """
     near, far = design.working_range_mm
     middle = round(2.0 / (1.0 / near + 1.0 / far))
     return replace(design, imperfections=replace(REAL, object_distortion_distance_mm=float(middle)))
@@ -316,7 +319,7 @@ def build_camera(name: str, imperfections: Imperfections | None = None, seed: in
     name : str
         One of `CAMERAS`. Those with `-real` at the end have mild imperfections.
     imperfections : Imperfections or None
-        None: those of the named camera.
+        Imperfections of the camera; None takes those of the named camera.
     seed : int
         Seed of the jitter of the micro lenses.
 

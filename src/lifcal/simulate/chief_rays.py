@@ -1,7 +1,7 @@
 """Exact chief rays: images of points through the center of each micro lens.
 
-Plain geometry, with none of the camera model's formulas: straight rays, a thin main lens with its
-errors, and the center of a thin micro lens, which bends no ray.
+The computation uses straight rays, a thin main lens with its errors, and the center of a thin micro
+lens, which does not deflect rays. It uses none of the camera model's formulas.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from lifcal.simulate.imperfections import Imperfections
 from lifcal.simulate.optics import Optics
 
 _MOST_STEPS = 30
-"""Newton steps; rays through lenses with mild errors need three to five."""
+"""Largest number of Newton steps; rays through lenses with mild errors need three to five."""
 _SMALL_SLOPE = 1e-13
-"""A ray is found when its slope is that toward the point within this. Seen by a micro lens it is
-far less than a millionth of a pixel, and more than rounding."""
+"""A ray is found if its slope differs from that toward the point by less than this. In a micro
+image, it is far less than a millionth of a pixel; but it is larger than rounding errors."""
 _STEP_MM = 1e-4
-"""Step of the differences for the derivative on the main lens. The map is nearly linear, so that
-its size matters little."""
+"""Step of the finite differences that give the derivative by the position on the main lens. The
+function is nearly linear, so the size of the step matters little."""
 
 
 def trace_chief_rays(
@@ -34,8 +34,8 @@ def trace_chief_rays(
     optics : Optics
     points_cam_mm : (n, 3) float64
     lenses : (n,) int
-        Index into the camera's grid. Whether light passes the stop and the lens sees the point is
-        not asked.
+        Index into the camera's grid. It is not checked whether the light passes the stop, and
+        whether the lens sees the point.
 
     Returns
     -------
@@ -56,7 +56,8 @@ def trace_chief_rays(
         """Return the difference of slopes by which a ray through the main lens misses the point."""
         slopes = (centers - main_mm) / distances + main_mm / focal_lengths
         slopes = _distort_slopes(slopes, main_mm, optics.imperfections)
-        # The image side is turned: a ray leaves the main lens at minus the place on it.
+        # The image side is rotated by 180 degrees, so on the object side the ray leaves the main
+        # lens at minus the position on it.
         return np.asarray(slopes - (main_mm + points[:, :2]) / depth)
 
     main = np.zeros_like(centers)

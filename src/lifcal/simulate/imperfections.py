@@ -13,16 +13,16 @@ COMPRESSIONS = ("none", "jpeg", "video")
 
 @dataclass(frozen=True)
 class Imperfections:
-    """Departures from perfect optics and perfect recording; the defaults are a perfect camera.
+    """Imperfections of optics and recording; with the defaults, the camera is perfect.
 
     Angles, positions and ray slopes along x and y are along the raw image's axes.
 
     Parameters
     ----------
     lattice : str
-        'ideal': the micro lenses form a regular lattice, and the camera's distortion bends the
-        recorded micro-image centers. 'recorded': the recorded centers form a regular lattice, and
-        the micro lenses stand where that requires.
+        'ideal' means that the micro lenses form a regular lattice, and the camera's distortion
+        bends the recorded micro-image centers. 'recorded' means that the recorded centers form a
+        regular lattice, and the micro lenses are placed accordingly.
     tilt_x_deg, tilt_y_deg : float
         Tilt of the array: a micro lens at (x, y) from the axis stands `b_L0 + x tan(tilt_x) +
         y tan(tilt_y)` behind the main lens.
@@ -34,9 +34,9 @@ class Imperfections:
         Distortion of the main lens in object space: a ray that a perfect lens would send out with
         slope h leaves with slope `h (1 - a h^2 + b h^4)`.
     object_distortion_distance_mm : float or None
-        Distance at which the distorted rays toward one point meet in one point again; h is then the
-        slope from the main lens' center to where the undistorted ray is at that distance. None:
-        infinity, and h is the slope of the ray itself.
+        Distance at which all rays toward one point still meet in one point after the distortion. h
+        is then the slope from the main lens' center to the undistorted ray at that distance. None
+        stands for infinity, and h is the slope of the ray itself.
     stop_mm : float
         Distance of the aperture stop behind the main lens.
     field_curvature : float
@@ -44,15 +44,16 @@ class Imperfections:
         `f_L / (1 + field_curvature h^2)`, where h is the slope from the main lens' center to that
         micro lens. Positive values move the image of the corners toward the main lens.
     cos4 : bool
-        Light falls off with the fourth power of the cosine of its angle to the sensor's normal.
+        Whether light falls off with the fourth power of the cosine of its angle to the sensor's
+        normal.
     blur_px : float
         Standard deviation of a Gaussian blur on the sensor. The core of the diffraction pattern of
         an f/3 micro lens has 0.13 px on pixels of 5.5 um.
     exposure_drift : float
         Relative amplitude of a slow change of the exposure over the frames: one period of a sine.
     motion_blur : float
-        Part of the interval between two frames during which the shutter is open. The true pose of a
-        frame is that in the middle of the exposure.
+        Fraction of the interval between two frames during which the shutter is open. The true pose
+        of a frame is that in the middle of the exposure.
     dust : int
         Number of dust specks on the sensor, in the frames and in the white image.
     white_dust : int
@@ -125,7 +126,7 @@ class Imperfections:
 
     @property
     def is_inside_the_model(self) -> bool:
-        """Whether the camera model with tilt describes where points appear, exactly."""
+        """Whether the camera model with tilt describes the positions of points exactly."""
         outside = self.distorts_in_object_space or self.field_curvature or self.stop_mm
         return not outside
 
@@ -146,7 +147,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "object_distortion_a": (-0.3, 0.3),
     "object_distortion_b": (-0.3, 0.3),
     "object_distortion_distance_mm": (10.0, 1e6),
-    # The stop stays between twice the shortest main lens' distance before it and the array.
+    # The stop is at most twice the shortest focal length in front of the main lens, and stays in
+    # front of the array behind it.
     "stop_mm": (-25.0, 10.0),
     # 0.1 moves the corners of a 16 mm camera by 0.4 mm, more than the array's distance to the
     # sensor.
@@ -170,6 +172,6 @@ REAL = Imperfections(
     blur_px=0.13,
     exposure_drift=0.03,
 )
-"""The mild imperfections of the cameras named `-real`. The tilt, 0.030 deg in all, and the jitter
+"""The mild imperfections of the cameras named `-real`. The total tilt of 0.030 deg and the jitter
 are about those of published calibrations of Raytrix cameras; the distortion is 0.5 % in the corner
 of `r5-16mm`; the blur is the diffraction of an f/3 micro lens on 5.5 um pixels."""

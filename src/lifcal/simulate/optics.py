@@ -1,4 +1,4 @@
-"""A camera with apertures: what the simulator needs beyond the pinhole model."""
+"""The simulated camera: thin lenses with apertures, instead of the pinholes of the camera model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from lifcal.simulate.imperfections import Imperfections
 class MicroLenses:
     """Positions of the micro lenses, in the order of the camera's grid.
 
-    Positions across are in mm from the optical axis, along the raw image's axes: the image side is
-    turned so that the raw image is upright.
+    Lateral positions are in mm from the optical axis, along the raw image's axes. The image side is
+    rotated by 180 degrees, so that the raw image is upright.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class MicroLenses:
 
     @classmethod
     def from_model(cls, camera: PlenopticCamera) -> MicroLenses:
-        """Return the lenses that the camera's micro-image centers imply by the untilted model."""
+        """Return the lenses that belong to the camera's micro-image centers without a tilt."""
         p = camera.parameters
         centers = (camera.image_centers_und_px - camera.principal_point_px) * camera.pixel_size_mm
         ratio = p.lens_to_array_mm / p.array_to_sensor_mm
@@ -52,15 +52,15 @@ class MicroLenses:
     def from_centers(
         cls, centers_mm: FloatArray, camera: PlenopticCamera, imperfections: Imperfections
     ) -> MicroLenses:
-        """Return lenses at given places of the array, which tilt moves along the axis.
+        """Return lenses at given lateral positions; a tilt of the array changes their distances.
 
         Parameters
         ----------
         centers_mm : (n_lenses, 2) float64
         camera : PlenopticCamera
-            Its distances count, not its grid.
+            A camera of which only the distances are used, not the grid.
         imperfections : Imperfections
-            Their tilt and stop count.
+            Imperfections of which only the tilt and the stop are used.
         """
         p = camera.parameters
         tilt = np.radians([imperfections.tilt_x_deg, imperfections.tilt_y_deg])
@@ -86,7 +86,8 @@ class Optics:
         The paper's virtual depth at which each lens type is in focus; negative for Keplerian use.
         It gives the focal length of each type, for a micro lens on the axis.
     lenses : MicroLenses or None
-        None: the lenses stand where the camera model puts them, in a plane parallel to the sensor.
+        Positions of the micro lenses. If None, they are those of the camera model, in a plane
+        parallel to the sensor.
     imperfections : Imperfections
     """
 
@@ -120,7 +121,7 @@ class Optics:
         lenses: MicroLenses | None = None,
         imperfections: Imperfections = Imperfections(),  # noqa: B008 (frozen)
     ) -> Optics:
-        """Build with f-numbers matched: the main aperture's image fills `main_fill` of the pitch.
+        """Build a camera whose main aperture matches the micro lenses (same f-number).
 
         Parameters
         ----------
@@ -145,7 +146,7 @@ class Optics:
 
     @cached_property
     def micro_lenses(self) -> MicroLenses:
-        """Where the micro lenses stand."""
+        """Positions of the micro lenses."""
         return MicroLenses.from_model(self.camera) if self.lenses is None else self.lenses
 
     @property

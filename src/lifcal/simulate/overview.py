@@ -1,4 +1,4 @@
-"""One picture that shows a simulated frame: raw, close up, what a pinhole sees, and depth."""
+"""A picture of a simulated frame: the raw, a close-up, the view of a pinhole camera, and depth."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ZOOM = 7
 def draw_overview(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[np.uint8]:
     """Return the picture, red-green-blue.
 
-    The close-up is around a scene point; rings mark where the camera model puts that point in every
-    micro image that sees it.
+    The close-up is around a scene point; rings mark the position that the camera model predicts for
+    that point in every micro image that sees it.
     """
     camera = simulation.optics.camera
     raw = np.asarray(frame.raw if frame.raw.dtype == np.uint8 else frame.raw >> 8, np.uint8)
@@ -63,9 +63,9 @@ def draw_overview(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[
 
 
 def _pick_point(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[np.float64]:
-    """Return a point that a person can recognise: the visible marker corner nearest to the middle.
+    """Return a point that a person can recognize: the visible marker corner nearest to the middle.
 
-    Without one, the nearest surface in the middle of the view.
+    If there is no marker, it is a point of the nearest surface in the middle of the view.
     """
     view = frame.view
     height, width = view.depth_mm.shape
@@ -89,7 +89,7 @@ def _pick_point(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[np
 
 
 def display(color: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """Return linear color as a screen wants it."""
+    """Return linear color with the gamma coding that screens expect."""
     return to_8_bit(np.clip(color, 0.0, 1.0) ** np.float32(1 / 2.2))
 
 

@@ -1,8 +1,9 @@
 """Rendering: light on the sensor, ray by ray through both apertures, and the true pinhole view.
 
-Each ray starts at a random place of a pixel, passes a random place of the micro lens' aperture, is
-bent by the thin micro lens, must pass the main aperture, is bent by the thin main lens, and takes
-the radiance of the first surface it meets. So vignetting and defocus are what the optics make them.
+Each ray starts at a random position in a pixel, passes a random point of the micro lens' aperture,
+is refracted by the thin micro lens, must pass the main aperture, is refracted by the thin main
+lens, and takes the radiance of the first surface that it meets. Vignetting and defocus are not
+modeled separately; they result from these rays.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from lifcal.simulate.scene import Ball, Quad, Scene
 _N_SETS = 1024
 _TILE_PX = 16
 _PREFILTER_PX = 0.5
-"""Textures are averaged over this part of a pixel before rays sample them: about the diffraction of
-an f/3 micro lens on a 5 um pixel, and what keeps the sampling noise of a few rays small."""
+"""Textures are averaged over this fraction of a pixel before rays sample them. This is about the
+diffraction of an f/3 micro lens on a 5 um pixel, and it keeps the noise of a few rays per pixel
+small."""
 
 _BLUR_REACH = 4.5
-"""Standard deviations at which the normal distribution of a blur is cut off: beyond them is less
-than a hundred thousandth of the light."""
+"""Number of standard deviations at which the normal distribution of a blur is cut off. Less than a
+hundred thousandth of the light is beyond."""
 
 MONO = 3
 BAYER_PATTERNS = {
@@ -50,11 +52,11 @@ def _channels_of(bayer: str | None) -> IntArray:
 
 
 def make_samples(n_rays: int, seed: int, blur_px: float = 0.0) -> Float32Array:
-    """Return sample sets, (1024, n_rays, 4): place in the pixel, place in the unit disc.
+    """Return sample sets, (1024, n_rays, 4): position in the pixel, position in the unit disc.
 
-    Blocks of a scrambled Sobol sequence: with a power of two of rays, each set is evenly spread
-    over pixel and aperture. Places in the pixel are 0 to 1, or, with a blur, distributed as the sum
-    of such a place and a normal variable: what a pixel then sees is blurred exactly.
+    The sets are blocks of a scrambled Sobol sequence. If the number of rays is a power of two, each
+    set is evenly distributed over pixel and aperture. Positions in the pixel are from 0 to 1. With
+    a blur, a normal random variable is added to them, which blurs the image exactly.
     """
     from scipy.stats import qmc
 
@@ -65,7 +67,7 @@ def make_samples(n_rays: int, seed: int, blur_px: float = 0.0) -> Float32Array:
     points = sobol.random(_N_SETS * block).reshape(_N_SETS, block, 4)[:, :n_rays]
     samples = np.empty_like(points, dtype=np.float32)
     samples[..., :2] = _blur_places(points[..., :2], blur_px) if blur_px > 0.0 else points[..., :2]
-    # Square to disc, keeping areas and neighborhoods (concentric squares to circles).
+    # Map the square to the disc, concentric squares to circles. This preserves areas.
     a, b = 2.0 * points[..., 2] - 1.0, 2.0 * points[..., 3] - 1.0
     wide = np.abs(a) > np.abs(b)
     radius = np.where(wide, a, b)
@@ -78,7 +80,7 @@ def make_samples(n_rays: int, seed: int, blur_px: float = 0.0) -> Float32Array:
 
 
 def _blur_places(places: FloatArray, sigma: float) -> FloatArray:
-    """Turn uniform variables on [0, 1] into sums of a uniform and a normal one, monotonically."""
+    """Map uniform variables on [0, 1] monotonically to sums of a uniform and a normal variable."""
     from scipy.special import ndtr
 
     at = np.linspace(-_BLUR_REACH * sigma, 1.0 + _BLUR_REACH * sigma, 10_001)
@@ -101,7 +103,7 @@ class PinholeView:
     color : (height, width, 3) float32
         Linear red, green, blue.
     depth_mm : (height, width) float32
-        Depth z at pixel centers; NaN where there is nothing.
+        Depth z at pixel centers; NaN where the ray meets no surface.
     focal_px : float
     principal_point_px : (2,) float64
     """
@@ -113,12 +115,12 @@ class PinholeView:
 
     @property
     def luminance(self) -> Float32Array:
-        """Weighted as the simulated mono sensor weights the colors."""
+        """Luminance, with the same weights of the colors as the simulated mono sensor."""
         return np.asarray(self.color @ _LUMINANCE.astype(np.float32), np.float32)
 
 
 class PackedScene:
-    """A scene as the arrays that the kernels take, textures with their mip levels."""
+    """A scene in the form of arrays for the kernels, with the mip levels of its textures."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -148,7 +150,7 @@ class PackedScene:
 
     @property
     def textures(self) -> _kernels.Textures:
-        """The textures, as the kernels take them."""
+        """The textures in the form that the kernels take."""
         return _kernels.Textures(self.texture_of, self.n_levels, self.levels, self.texels)
 
     def _surfaces(self) -> tuple[Quad | Ball, ...]:
@@ -176,7 +178,8 @@ def _halve(planes: Float32Array, axis: int) -> Float32Array:
     if size % 2 == 0:
         even, odd = np.arange(0, size, 2), np.arange(1, size, 2)
         return np.asarray(0.5 * (planes.take(even, axis) + planes.take(odd, axis)), np.float32)
-    # Each new texel covers a little more than two: differences of the running sum at its edges.
+    # If the size is odd, each new texel covers a little more than two old ones. Its sum is the
+    # difference of the running sum at its edges.
     edges = np.linspace(0.0, size, size // 2 + 1)
     running = np.insert(np.cumsum(planes, axis=axis, dtype=np.float64), 0, 0.0, axis=axis)
     whole = np.minimum(edges.astype(np.int64), size - 1)
@@ -230,11 +233,11 @@ class SurfacesInCamera:
 
     @property
     def arrays(self) -> _kernels.Surfaces:
-        """The surfaces, as the kernels take them."""
+        """The surfaces in the form that the kernels take."""
         return _kernels.Surfaces(self.near, self.quads, self.balls, self.world_from_cam)
 
     def cull(self, bundles: _kernels.Bundles) -> _kernels.Candidates:
-        """List the surfaces that bundles of rays can meet, by ascending least depth."""
+        """List the surfaces that bundles of rays can meet, sorted by their smallest depth."""
         n = len(bundles.slopes)
         candidates = _kernels.Candidates(
             np.empty((n, max(len(self.order), 1)), np.int16), np.empty(n, np.int64)
@@ -252,7 +255,7 @@ class Renderer:
     ----------
     optics : Optics
     rays_per_pixel : int
-        A power of two is best.
+        Number of rays per pixel; a power of two gives the least noise.
     bayer : str or None
         'rggb', 'grbg', 'gbrg', 'bggr', or None for a mono sensor.
     """
@@ -269,13 +272,14 @@ class Renderer:
                 "Use smaller coefficients"
             )
         main, micro = optics.apertures.disc_radii_mm(optics.focal_planes_v)
-        # Light of a lens reaches this far from its micro-image center; distortion may stretch it.
+        # This is how far the light of a lens reaches from its micro-image center, with a margin of
+        # 10 % because distortion may stretch it.
         self._reach_px = 1.1 * (main + float(np.max(micro))) / camera.pixel_size_mm + 1.0
         self._reach_px += _BLUR_REACH * blur_px
 
     @cached_property
     def _displacement(self) -> Float32Array:
-        """Undistorted minus recorded place of the pixels' corners, (height + 1, width + 1, 2)."""
+        """Undistorted minus recorded position of pixel corners, (height + 1, width + 1, 2)."""
         camera = self.optics.camera
         width, height = camera.image_size
         out = np.empty((height + 1, width + 1, 2), np.float32)
@@ -292,7 +296,7 @@ class Renderer:
 
     @property
     def _nearness(self) -> float:
-        """One over the distance that the object-space distortion refers to, 1 / mm."""
+        """Reciprocal of the distance to which the object-space distortion refers, in 1 / mm."""
         distance = self.optics.imperfections.object_distortion_distance_mm
         return 0.0 if distance is None else 1.0 / distance
 
@@ -308,7 +312,7 @@ class Renderer:
             total - lenses.distances_mm,
         )
         from_stop = lenses.distances_mm - optics.imperfections.stop_mm
-        # The focal length is that of the lens type; where a tilted array comes nearer to the
+        # All lenses of a type have the same focal length. Where a tilted array is nearer to the
         # sensor, another virtual depth is in focus: 1 / v = 1 - distance to sensor / focal length.
         planes = optics.focal_planes_v[optics.camera.grid.lens_types]
         planes = planes / (1.0 + (planes - 1.0) * (1.0 - to_sensor / p.array_to_sensor_mm))
@@ -346,14 +350,15 @@ class Renderer:
             a, b = errors.object_distortion_a, errors.object_distortion_b
             square = np.sum(slopes * slopes, axis=1, keepdims=True)
             slopes = slopes * (1.0 - a * square + b * square * square)
-            # The largest stretch of a slope, and what a finite distance adds.
+            # Enlarge the bounds by the largest relative change of a slope, and by the contribution
+            # of a finite distance.
             most = 2.0 * float(square.max())
             spread *= 1.0 + 3.0 * abs(a) * most + 5.0 * abs(b) * most * most
             spread += reach_mm * self._nearness
         return _kernels.Bundles(slopes, spread, reach_mm)
 
     def render_white(self, seed: int = 0) -> Float32Array:
-        """Return the light on the sensor when everything outside is white, (height, width)."""
+        """Return the light on the sensor in front of an evenly white surface, (height, width)."""
         empty = Scene("white", (), (), (), np.ones(3), np.zeros(3), 1.0, 1.0)
         return self.render_raw(PackedScene(empty), RigidTransform.identity(), seed)
 
@@ -378,7 +383,7 @@ class Renderer:
         Returns
         -------
         (height, width) float32
-            1 where a pixel sees white through a whole micro aperture.
+            Light on each pixel; 1 if the pixel sees white through a whole micro aperture.
         """
         camera, optics = self.optics.camera, self.optics
         width, height = camera.image_size
@@ -428,8 +433,8 @@ class Renderer:
     ) -> PinholeView:
         """Return the view of a pinhole at the main lens' center, with no distortion.
 
-        Its pixels are those of the virtual image: focal length F and principal point c of the
-        camera, both scaled.
+        It has the focal length F and the principal point c of the camera, both scaled, so its
+        pixels are those of the totally focused image.
 
         Parameters
         ----------
@@ -441,7 +446,7 @@ class Renderer:
         focal = camera.array.focal_px * scale
         principal = (camera.principal_point_px + 0.5) * scale - 0.5
         surfaces = scene.in_camera(cam_from_world)
-        # Tile centers, and the half diagonal of a tile, as slopes.
+        # Compute the centers of tiles, and half the diagonal of a tile, as slopes.
         tile_rows = np.arange(0, height, _TILE_PX) + (_TILE_PX - 1) / 2
         tile_cols = np.arange(0, width, _TILE_PX) + (_TILE_PX - 1) / 2
         tile_y, tile_x = np.meshgrid(tile_rows, tile_cols, indexing="ij")

@@ -44,7 +44,7 @@ class Quad:
     origin_world_mm, edge_u_world_mm, edge_v_world_mm : (3,) float64
     texture : Texture
     shade : float
-        Factor on the albedo: the light that falls on this face.
+        Factor by which the albedo is multiplied: the light that falls on this face.
     """
 
     origin_world_mm: FloatArray
@@ -63,9 +63,10 @@ class Quad:
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """A textured sphere; the texture's columns run round the world y axis, its rows down it.
+    """A textured sphere. A row of the texture is a circle around the world's y axis (which points
+    down).
 
-    The middle column faces the nominal camera (-z), so the first and the last meet at the back.
+    The middle column faces the nominal camera (-z); the first and the last meet at the back.
 
     Parameters
     ----------
@@ -73,7 +74,7 @@ class Ball:
     radius_mm : float
     texture : Texture
     shade : float
-        Factor on the albedo.
+        Factor by which the albedo is multiplied.
     """
 
     center_world_mm: FloatArray
@@ -111,7 +112,7 @@ class Marker:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A scene, in a world whose axes are the nominal camera's: x right, y down, z forward.
+    """A scene. The axes of its world are those of the nominal camera: x right, y down, z forward.
 
     Parameters
     ----------
@@ -122,9 +123,9 @@ class Scene:
     look_at_world_mm : (3,) float64
         Point that the nominal camera looks at, along +z.
     distance_mm : float
-        Distance from there of a camera with a field of view of `FIELD_OF_VIEW_RAD`.
+        Distance from this point to the nominal camera if its field of view is `FIELD_OF_VIEW_RAD`.
     min_distance_mm : float
-        Closest that any nominal camera may stand.
+        Smallest distance from this point to the nominal camera, for any field of view.
     """
 
     name: str
@@ -175,4 +176,4 @@ class Scene:
 
 
 FIELD_OF_VIEW_RAD = 0.663
-"""Field of view (38 degrees) for which `Scene.distance_mm` is meant: the R5 with 16 mm."""
+"""Field of view (38 degrees) to which `Scene.distance_mm` refers: that of the R5 with 16 mm."""

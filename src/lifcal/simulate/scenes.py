@@ -1,7 +1,8 @@
-"""Scenes to calibrate in: a desk, a room, the one-metre corner target, and two that must fail.
+"""Scenes for calibration: a desk, a room, a corner target of one meter, and two that must fail.
 
-Each is laid out as one would with a tape measure, in a frame of its own (x right, y away from the
-camera, z up), and then seen by a nominal camera that looks along +z of the world.
+Each scene is described in a local frame (x right, y away from the camera, z up), as one would
+measure it with a tape, and then transformed to the world frame, in which the nominal camera looks
+along +z.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class _Stage:
         self._world_from_local = np.array([[1.0, 0.0, 0.0], [0.0, -sin, -cos], [0.0, cos, -sin]])
         self._look_at_local_mm = np.array(look_at_local_mm)
         self._look_at_world_mm = np.array([0.0, 0.0, distance_mm])
-        # Where a camera may be, on any path: a face that none of these sees need not be there.
+        # These are positions that a camera may have on any path. A face that is visible from none
+        # of them is left out.
         standoffs = np.array([min_distance_mm, distance_mm, 2.5 * distance_mm])
         around = np.subtract(_grid_around(0.2), [0.0, 0.0, 1.0]) @ self._world_from_local
         eyes = (standoffs[:, None, None] * around).reshape(-1, 3)
@@ -122,10 +124,10 @@ class _Stage:
         Parameters
         ----------
         foot : (3,) float
-            Centre of the bottom.
+            Center of the bottom.
         size_mm : (width, depth, height)
         makers : sequence of Maker
-            One for all faces, or one for the top and one for the sides.
+            One maker for all faces, or one for the top and one for the sides.
         texel_mm, yaw_deg : float
         """
         turn = np.deg2rad(yaw_deg)
@@ -134,7 +136,8 @@ class _Stage:
         up = np.array([0.0, 0.0, 1.0])
         width, depth, height = size_mm
         top = np.array(foot) + height * up
-        # Outward normal with its reach, then the directions of the face's columns and rows.
+        # For each face: the outward normal and its distance, then the directions of the texture's
+        # columns and rows.
         faces = (
             (up, top, right, width, -away, depth, makers[0]),
             (-away, top - 0.5 * depth * away, right, width, -up, height, makers[-1]),
@@ -168,7 +171,7 @@ class _Stage:
         maker: Maker,
         texel_mm: float,
     ) -> None:
-        """Add a quad of whole texels with markers printed on it.
+        """Add a quad with printed markers, whose size is a whole number of texels.
 
         Parameters
         ----------
@@ -206,7 +209,8 @@ class _Stage:
         texture: Texture,
     ) -> None:
         u, v = np.asarray(edge_u, dtype=np.float64), np.asarray(edge_v, dtype=np.float64)
-        # As printed, the columns run right and the rows down, so this normal points at the reader.
+        # On a print, columns run to the right and rows run down, so this normal points to the
+        # viewer.
         normal = _unit(np.cross(v, u))
         lit = 0.5 + 0.5 * float(normal @ _unit(_LIGHT_LOCAL))
         shade = _SHADE_DARKEST + (1.0 - _SHADE_DARKEST) * lit
@@ -241,13 +245,13 @@ def build_scene(name: str, seed: int) -> Scene:
 
 
 def _build_desk(rng: np.random.Generator) -> Scene:
-    """Lay out a desk before a wall: 0.4 to 1.5 m from the nominal camera."""
+    """Build a desk in front of a wall, 0.4 to 1.5 m from the nominal camera."""
     stage = _Stage(
         "desk", rng, pitch_rad=np.deg2rad(27.0), distance_mm=850.0, min_distance_mm=700.0
     )
     back = 680.0
     stage.add_face((-900.0, -100.0, 0.0), (1800.0, 0, 0), (0, -640.0, 0), make_wood, 0.38)
-    # Surfaces lap by a little, so that no ray slips through between them.
+    # Surfaces overlap slightly, so that no ray passes between them.
     stage.add_face((-1250.0, back, -1.0), (2500.0, 0, 0), (0, -120.0 - back, 0), make_wood, 0.6)
     stage.add_face((-1250.0, back - 1.0, 890.0), (2500.0, 0, 0), (0, 0, -900.0), make_brick, 0.6)
     for x in (-420.0, -130.0, 170.0):
@@ -274,14 +278,14 @@ def _build_desk(rng: np.random.Generator) -> Scene:
         center = (x + stage.jitter(4.0), y + stage.jitter(4.0), radius)
         stage.add_ball(center, radius, _choose(rng, _BALL_MAKERS), texel_mm)
 
-    # In front: a tin, a ball, a page; the tin's lid is the nearest thing in view.
+    # In front there are a tin, a ball and a page; the tin's lid is the nearest object in view.
     box(-112.0, -440.0, 0.0, (72.0, 72.0, 150.0), 22.0, make_speckle, make_poster)
     ball(128.0, -335.0, 42.0)
     page_turn = np.deg2rad(14.0 + stage.jitter(5.0))
     along = np.array([np.cos(page_turn), np.sin(page_turn), 0.0])
     down = np.array([np.sin(page_turn), -np.cos(page_turn), 0.0])
     stage.add_face((-90.0, -190.0, 2.0), 148.0 * along, 170.0 * down, make_page, 0.3)
-    # In the middle: a stack of books, a small box, the markers.
+    # In the middle there are a stack of books, a small box and the markers.
     box(-205.0, -130.0, 0.0, (165.0, 120.0, 32.0), 18.0, make_poster, make_page)
     box(-205.0, -130.0, 32.0, (140.0, 105.0, 26.0), -8.0, make_noise, make_page)
     box(-32.0, -30.0, 0.0, (55.0, 40.0, 48.0), -30.0)
@@ -289,7 +293,7 @@ def _build_desk(rng: np.random.Generator) -> Scene:
     box(-190.0, 262.0, 0.0, (210.0, 80.0, 165.0), 0.0, make_noise)
     _add_marker_sheet(stage, (-290.0, 205.0, 129.0), lean_deg=66.0, first_id=0)
     _add_marker_sheet(stage, (35.0, -10.0, 76.0), lean_deg=32.0, first_id=6)
-    # Behind: boxes of different height before the wall.
+    # Behind them, boxes of different height stand in front of the wall.
     box(95.0, 330.0, 0.0, (120.0, 100.0, 235.0), 28.0, far=True)
     ball(215.0, 190.0, 62.0)
     box(315.0, 400.0, 0.0, (190.0, 90.0, 150.0), -24.0, make_wood, far=True)
@@ -323,12 +327,12 @@ def _add_marker_sheet(stage: _Stage, origin: _Vector, *, lean_deg: float, first_
 
 
 def _build_room(rng: np.random.Generator) -> Scene:
-    """Lay out a furnished room: 0.8 to 4 m from the nominal camera."""
+    """Build a furnished room, 0.8 to 4 m from the nominal camera."""
     return _furnish(_room_stage("room", rng), None).finish()
 
 
 def _build_bare(rng: np.random.Generator) -> Scene:
-    """Lay out the same room, freshly painted: next to nothing to match on."""
+    """Build the same room with freshly painted surfaces, which have almost no texture to match."""
     return _furnish(_room_stage("bare", rng), make_paint).finish()
 
 
@@ -344,7 +348,7 @@ def _room_stage(name: str, rng: np.random.Generator) -> _Stage:
 
 
 def _furnish(stage: _Stage, paint: Maker | None) -> _Stage:
-    """Put walls and furniture on the stage, all of it painted if there is a paint."""
+    """Add walls and furniture; if a paint is given, all of them are painted with it."""
     rng = stage.rng
     side, back, height = 1350.0, 3780.0, 2500.0
 
@@ -370,7 +374,7 @@ def _furnish(stage: _Stage, paint: Maker | None) -> _Stage:
         else:
             stage.add_ball(center, radius, paint, _PAINT_TEXEL_MM)
 
-    # The walls lap by 10 mm, so that no ray slips through between them. The near side is open.
+    # The walls overlap by 10 mm, so that no ray passes between them. The near side is open.
     lap = 10.0
     near, length, width = 600.0, back + lap - 600.0, 2.0 * (side + lap)
     left, right, top, tall = -side - lap, side + lap, height + lap, height + 2.0 * lap
@@ -380,20 +384,20 @@ def _furnish(stage: _Stage, paint: Maker | None) -> _Stage:
     face((-side, near, top), (0, length, 0), (0, 0, -tall), make_brick, 1.5)
     face((side, back + lap, top), (0, -length, 0), (0, 0, -tall), make_noise, 1.5)
 
-    # A pedestal at the left, close by, with a box and a ball on it.
+    # A pedestal stands at the left, near the camera, with a box and a ball on it.
     box(-400.0, 980.0, 0.0, (400.0, 380.0, 900.0), 12.0, make_speckle, make_wood)
     box(-440.0, 1010.0, 900.0, (170.0, 130.0, 190.0), -25.0, make_page, make_poster)
     ball((-268.0, 925.0, 975.0), 75.0)
-    # A sofa at the right.
+    # A sofa stands at the right.
     box(640.0, 1950.0, 0.0, (850.0, 520.0, 420.0), -24.0, make_noise)
     box(755.0, 2215.0, 0.0, (900.0, 130.0, 780.0), -24.0, make_noise)
-    # A table in the middle, on two boards.
+    # A table with two boards as legs stands in the middle.
     box(-60.0, 2560.0, 660.0, (900.0, 520.0, 40.0), 0.0, make_wood)
     box(-420.0, 2560.0, 0.0, (60.0, 400.0, 659.0), 0.0, make_wood)
     box(300.0, 2560.0, 0.0, (60.0, 400.0, 659.0), 0.0, make_wood)
     box(160.0, 2640.0, 700.0, (240.0, 190.0, 260.0), 35.0)
     ball((-40.0, 2400.0, 770.0), 70.0)
-    # A bookcase against the back wall: rows of books between boards.
+    # A bookcase stands against the back wall: rows of books between boards.
     left, right, deep = -1180.0, -330.0, 300.0
     for x in (left, right):
         face((x, back - deep, 1900.0), (0, deep, 0), (0, 0, -1900.0), make_wood, 1.5)
@@ -404,7 +408,7 @@ def _furnish(stage: _Stage, paint: Maker | None) -> _Stage:
         face(place, (right - left, 0, 0), (0, 0, -spines), rows, 1.25)
         face((left, back, z + 30.0), (right - left, 0, 0), (0, -deep, 0), make_speckle, 1.25)
     face((left, back, 1900.0), (right - left, 0, 0), (0, -deep, 0), make_wood, 1.5)
-    # A cabinet at the right of it.
+    # A cabinet stands to the right of it.
     box(620.0, 3500.0, 0.0, (800.0, 450.0, 850.0), 0.0, make_wood, make_speckle)
     box(450.0, 3520.0, 850.0, (320.0, 260.0, 330.0), 30.0, make_page, make_poster)
     ball((800.0, 3480.0, 990.0), 140.0)
@@ -416,7 +420,7 @@ def _furnish(stage: _Stage, paint: Maker | None) -> _Stage:
         stage.add_face((side - 10.0, 2900.0, 900.0), (0, -80.0, 0), (0, 0, -80.0), make_noise, 1.25)
 
     def sheet(origin: _Vector, along: _Vector, down: _Vector, ids: tuple[int, ...]) -> None:
-        # Markers of 120 mm, 160 mm apart.
+        # The markers have a side of 120 mm and are 160 mm apart.
         prints = [MarkerPrint(item, 16, 16 + 128 * place, 12) for place, item in enumerate(ids)]
         size_texels = (128 * len(ids), 128)
         stage.add_sheet(origin, along, down, size_texels, prints, make_noise, 1.25)
@@ -431,9 +435,10 @@ def _furnish(stage: _Stage, paint: Maker | None) -> _Stage:
 
 
 def _build_cube(rng: np.random.Generator) -> Scene:
-    """Lay out three faces of one metre that meet in a corner, seen from inside along the diagonal.
+    """Build three faces of one meter that meet in a corner, seen from inside along the diagonal.
 
-    From inside no face hides another, and off the axis a face is seen less obliquely, not more.
+    Seen from inside, no face hides another, and faces are seen less obliquely toward the border of
+    the image, not more.
     """
     stage = _Stage("cube", rng, distance_mm=1450.0, min_distance_mm=900.0)
     corner = np.array([0.0, 450.0, 0.0])
@@ -441,13 +446,15 @@ def _build_cube(rng: np.random.Generator) -> Scene:
     turns = np.deg2rad([90.0, -30.0, -150.0])
     edges = np.stack([np.cos(turns), np.full(3, -np.sqrt(0.5)), np.sin(turns)], axis=1)
     up, right, left = edges * np.sqrt(2.0 / 3.0)
-    # Per face: where it starts, its columns, its rows, and whether these run towards the corner.
+    # For each face: its origin, the directions of its columns and rows, and whether these run
+    # towards the corner.
     faces = (
         (corner + 1000.0 * up, right, -up, False, True),
         (corner + 1000.0 * (up + left), -left, -up, True, True),
         (corner, right, left, False, False),
     )
-    # How far a marker's nearest corner is from the two edges that the face shares with the others.
+    # Distances of a marker's nearest corner from the two edges that the face shares with the
+    # others.
     places_mm = ((120.0, 120.0), (120.0, 420.0), (420.0, 120.0), (420.0, 420.0), (700.0, 700.0))
     for number, (origin, along, down, col_reversed, row_reversed) in enumerate(faces):
         prints = []
@@ -464,7 +471,7 @@ def _build_cube(rng: np.random.Generator) -> Scene:
 
 
 def _build_wall(rng: np.random.Generator) -> Scene:
-    """Hang one flat print before the camera: from a plane alone a camera cannot be calibrated."""
+    """Build one flat print in front of the camera. A plane alone does not determine a camera."""
     stage = _Stage("wall", rng, distance_mm=1000.0, min_distance_mm=550.0)
     texel_mm, side_texels, cell_texels = 0.5, 4200, 20
     first = side_texels // 2 - 4 * cell_texels
@@ -497,7 +504,7 @@ def _unit(vector: npt.ArrayLike) -> FloatArray:
 
 
 def _grid_around(reach: float) -> FloatArray:
-    """Return the 27 points with coordinates 0 and plus or minus `reach`."""
+    """Return the 27 points whose coordinates are 0 or plus or minus `reach`."""
     steps = (-reach, 0.0, reach)
     return np.array([(x, y, z) for x in steps for y in steps for z in steps])
 
@@ -511,4 +518,4 @@ SCENES: Mapping[str, Callable[[np.random.Generator], Scene]] = MappingProxyType(
         "bare": _build_bare,
     }
 )
-"""The scenes by name; `wall` and `bare` are there to see a calibration refuse."""
+"""The scenes by name. With `wall` and `bare`, a calibration has to fail or to report a problem."""

@@ -16,8 +16,8 @@ _ROWS_AT_ONCE = 256
 JPEG_QUALITY = 90
 """About the default quality of cameras that write JPEG files, or slightly less."""
 _VIDEO_QUALITY = 75
-"""JPEG's scale of quantization. It leaves a peak signal-to-noise ratio of 37 dB on raws of
-`r5-16mm`, which is what video of ordinary quality has."""
+"""JPEG quality that sets the coarseness of the quantization. It leaves a peak signal-to-noise ratio
+of 37 dB on raws of `r5-16mm`, which is that of video of ordinary quality."""
 _VIDEO_RANGE = (16, 235)
 """Luma of black and white in video of limited range (ITU-R BT.601 and BT.709)."""
 
@@ -29,13 +29,14 @@ class SensorOptions:
     Parameters
     ----------
     bits : int
-        8 to 16. Above 8 the values fill the upper bits of 16: white is near 65535 at any depth.
+        Bit depth, 8 to 16. Above 8, values are stored in the upper bits of 16, so white is near
+        65535 at any depth.
     exposure : float
-        Part of full scale that white in the middle of a micro image reaches.
+        Value of white in the middle of a micro image, as a fraction of full scale.
     full_well_e : float
         Electrons at full scale; 0 switches shot noise off.
     read_noise_e : float
-        Standard deviation, electrons.
+        Standard deviation of the read noise in electrons.
     """
 
     bits: int = 8
@@ -57,7 +58,7 @@ class SensorOptions:
 
 @dataclass(frozen=True)
 class Speck:
-    """A dust speck: a disc with a soft rim that absorbs light.
+    """A dust speck that absorbs light, with a Gaussian shadow.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class Speck:
     radius_px : float
         Standard deviation of the Gaussian that describes its shadow.
     absorbed : float
-        Part of the light that it takes in the middle, 0 to 1.
+        Fraction of the light that it absorbs in its middle, 0 to 1.
     """
 
     x_px: float
@@ -78,9 +79,10 @@ class Speck:
 def draw_dust(
     n_specks: int, image_size: tuple[int, int], rng: np.random.Generator
 ) -> tuple[Speck, ...]:
-    """Return dust specks at random places: shadows of 1 to 6 px that take 10 to 70 % of the light.
+    """Return dust specks at random positions.
 
-    Such shadows are cast by grains of 10 to 50 um on the cover glass of a sensor.
+    Their shadows of 1 to 6 px absorb 10 to 70 % of the light, as those of grains of 10 to 50 um on
+    the cover glass of a sensor do.
     """
     width, height = image_size
     return tuple(
@@ -145,7 +147,7 @@ def expose(
     Parameters
     ----------
     light : (height, width) float32
-        1 is white in the middle of a micro image.
+        Light on each pixel; 1 is white in the middle of a micro image.
     options : SensorOptions
     rng : numpy.random.Generator
         Source of the noise; the same state gives the same image.

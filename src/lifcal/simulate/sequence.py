@@ -1,4 +1,4 @@
-"""A simulated recording: frames one at a time, and the folder that holds them with their truth.
+"""A simulated recording: its frames, and the folder that holds them with their ground truth.
 
 raw/0000.png ...           what the sensor records; .jpg if it records JPEG files
 white.png                  the same sensor looking at white
@@ -53,15 +53,16 @@ from lifcal.simulate.sensor import (
 
 _WHITE_RAYS = 64
 _SHUTTER_STEPS = 8
-"""Poses that one exposure is averaged over. At eight steps and some pixels of blur, neighboring
-images of a point overlap."""
+"""Number of poses over which the light of an exposure is averaged. With eight poses and a motion
+blur of a few pixels, neighboring images of a point overlap."""
 _DUST_STREAM = 2**31
-"""Keeps the random numbers of the dust apart from those of the frames, whose numbers are less."""
+"""Index of the random stream of the dust. It is larger than the index of any frame, so that the
+random numbers are independent of those of the frames."""
 _FIT_VIEWS = 16
 _FIT_POINTS = 100
 _FIT_VIEW_PX = 64
-"""Data for the fit of the camera model: number of frames, points of each, and longer side in pixels
-of the views that they are taken from. Larger numbers change B by less than 0.02 %."""
+"""Data for the fit of the camera model: number of frames, number of points in each, and longer side
+in px of the views from which they are taken. Larger numbers change B by less than 0.02 %."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,11 @@ class SimulationOptions:
     imperfections : Imperfections or None
         Imperfections of optics and recording; None takes those of the named camera.
     micro_aperture : float
-        Factor on the radius of the micro apertures: small ones make all micro images sharp.
+        Factor by which the radius of the micro apertures is multiplied; with small apertures, all
+        micro images are sharp.
     scene_scale : float or None
-        Factor on all lengths of the scene. None: 1, unless the scene would be out of the camera's
-        working range.
+        Factor by which all lengths of the scene are multiplied. None takes 1, or a factor that
+        brings the scene into the camera's working range.
     pinhole_scale : float
         Size of the true pinhole views relative to the raw image.
     """
@@ -128,7 +130,7 @@ class SimulationOptions:
 
 @dataclass(frozen=True, eq=False)
 class SimulatedFrame:
-    """One frame and its truth.
+    """One frame and its ground truth.
 
     Parameters
     ----------
@@ -145,7 +147,7 @@ class SimulatedFrame:
 class Simulation:
     """A simulated camera that moves through a scene.
 
-    Frames can be asked for in any order; each depends only on the options and its number.
+    Frames can be rendered in any order; each depends only on the options and its index.
     """
 
     def __init__(self, options: SimulationOptions) -> None:
@@ -170,12 +172,12 @@ class Simulation:
         size = optics.camera.image_size
         self.dust = draw_dust(errors.dust, size, rng)
         self.white_dust = draw_dust(errors.white_dust, size, rng)
-        # One slow swing about the nominal exposure over the whole sequence.
+        # The exposure follows one period of a sine around its nominal value.
         phase = 2.0 * np.pi * np.arange(options.frames) / options.frames
         self.exposures = 1.0 + errors.exposure_drift * np.sin(phase)
 
     def warm_up(self) -> None:
-        """Compile or load the kernels, on a few pixels."""
+        """Render a few pixels, so that the kernels are compiled or loaded from the cache."""
         pose = self.trajectory.world_from_cam[0].inverse()
         self._renderer.render_raw(self._packed, pose, 0, window=(0, 0, 2, 2))
         self._renderer.render_pinhole(self._packed, pose, 2.0 / min(self.optics.camera.image_size))
@@ -191,7 +193,7 @@ class Simulation:
         return self._record(light, -1)
 
     def render_frame(self, index: int) -> SimulatedFrame:
-        """Return frame `index` with its truth."""
+        """Return frame `index` with its ground truth."""
         pose = self.trajectory.world_from_cam[index]
         light = self._render_light(index) * self._gain
         light = shade_by_dust(light * np.float32(self.exposures[index]), self.dust)
@@ -202,7 +204,7 @@ class Simulation:
         return SimulatedFrame(raw, view, pose)
 
     def _render_light(self, index: int) -> Float32Array:
-        """Return the light of a frame, averaged over the poses while the shutter is open."""
+        """Return the light of a frame, averaged over the poses during the exposure."""
         open_for, seed = self._imperfections.motion_blur, self._seed_of(index)
         if open_for == 0.0 or self.options.frames == 1:
             pose = self.trajectory.world_from_cam[index]
@@ -217,7 +219,7 @@ class Simulation:
         return np.asarray(np.mean(light, axis=0), np.float32)
 
     def pose_at(self, time: float) -> RigidTransform:
-        """Return `world_from_cam` at a time counted in frames, between or beyond two frames."""
+        """Return `world_from_cam` at a time in units of frames, which may be fractional."""
         poses = self.trajectory.world_from_cam
         first = min(max(math.floor(time), 0), len(poses) - 2)
         a, b, part = poses[first], poses[first + 1], time - first
@@ -261,7 +263,7 @@ class Simulation:
 
 
 def _compute_gain(optics: Optics) -> np.float32:
-    """Return the factor that makes white in the middle of the brightest lens type's images 1."""
+    """Return the factor with which white is 1 in the middle of the brightest micro images."""
     illumination = optics.apertures.compute_illumination(0.0, optics.focal_planes_v)
     return np.float32(1.0 / float(np.max(illumination)))
 
@@ -273,13 +275,13 @@ def _choose_scale(scene: Scene, optics: Optics, options: SimulationOptions) -> f
     distance = compute_standoff_mm(scene, optics.field_of_view_rad)
     if near <= distance <= far:
         return 1.0
-    # Two digits are enough, and easier to read in a caption.
+    # Round to two digits, which are easier to read in a caption.
     middle = 2.0 / (1.0 / near + 1.0 / far)
     return float(f"{middle / distance:.2g}")
 
 
 def describe(options: SimulationOptions) -> dict[str, Any]:
-    """Return what identifies a simulation: another value of any of these gives other files."""
+    """Return the values that identify a simulation: a change of any of them changes the files."""
     content = asdict(options)
     if options.imperfections is None and options.camera in CAMERAS:
         content["imperfections"] = asdict(CAMERAS[options.camera].imperfections)
@@ -297,15 +299,16 @@ def write_sequence(
     *,
     on_frame: Callable[[int, SimulatedFrame | None], None] | None = None,
 ) -> None:
-    """Write a sequence to `folder`; frames that are there already are kept, so a run resumes.
+    """Write a sequence to `folder`. Frames that exist already are kept, so that a run can resume.
 
     Parameters
     ----------
     folder : str or Path
-        Made if missing. May hold an unfinished run of the same options, nothing of another one.
+        The folder is created if it does not exist. It may contain an unfinished run with the same
+        options, but nothing else.
     simulation : Simulation
     on_frame : callable
-        Called after each frame with its number, and the frame unless it was there already.
+        Called after each frame with its index, and with the frame unless it existed already.
 
     Raises
     ------
@@ -374,7 +377,7 @@ def write_sequence(
 def write_raw(path: Path, raw: ImageArray) -> None:
     """Write a raw image as PNG, or as JPEG if the name ends with .jpg.
 
-    An image that went through a JPEG file once is the same after the second time but for rounding.
+    An image that has been JPEG-compressed before changes only by rounding when it is written again.
     """
     if path.suffix == ".jpg":
         write_bytes(path, encode_jpeg(raw.astype(np.uint8), JPEG_QUALITY))
@@ -383,12 +386,12 @@ def write_raw(path: Path, raw: ImageArray) -> None:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether an earlier run wrote this file. Files are written whole, so not empty is enough."""
+    """Whether an earlier run wrote this file; it is then complete, because writing is atomic."""
     return path.is_file() and path.stat().st_size > 0
 
 
 def check_folder(folder: Path, options: SimulationOptions) -> None:
-    """Raise DataError if `folder` holds something else than a run of these options."""
+    """Raise DataError if `folder` contains anything else than a run with these options."""
     try:
         if folder.exists() and not folder.is_dir():
             raise DataError(f"{folder}: is a file, needs a folder")

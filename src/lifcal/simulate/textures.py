@@ -1,9 +1,9 @@
-"""Printed surfaces made of random numbers: rich in detail at every scale, nowhere twice the same.
+"""Random textures of printed surfaces, with detail at every scale and without repetition.
 
-Every maker takes a generator, a size in mm and a texel size in mm, draws its numbers from the
-generator alone, and returns a `Texture` whose columns span the width. Inside, a surface is a field
-of noise ("level", zero mean, unit variance) and a map of regions; each region turns levels into
-colours by a ramp of its own.
+Every maker takes a random generator, a size in mm and a texel size in mm, draws its numbers from
+the generator alone, and returns a `Texture` whose columns span the width. Internally, a surface is
+a field of noise ("level", with zero mean and unit variance) and a map of regions; each region
+converts levels to colors by its own ramp.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _REGION_SHRINK = 8
 
 _Regions = npt.NDArray[np.uint8]
 _Ramp = tuple[float, float]
-"""Reflectance (mean over the colours) at the lowest and at the highest level."""
+"""Reflectance (mean over the colors) at the lowest and at the highest level."""
 
 
 @dataclass(frozen=True)
 class MarkerPrint:
-    """Where a marker is printed on a texture, in whole texels.
+    """Position and size of a marker printed on a texture, in whole texels.
 
     Parameters
     ----------
@@ -60,14 +60,14 @@ class MarkerPrint:
 
 
 def make_noise(rng: np.random.Generator, size_mm: tuple[float, float], texel_mm: float) -> Texture:
-    """Make colour noise of a wide spectrum, with patches of different tint.
+    """Make color noise with a wide spectrum, with patches of different tint.
 
     Parameters
     ----------
     rng : numpy.random.Generator
     size_mm : (width, height)
     texel_mm : float
-        Rounded so that a whole number of texels covers the size.
+        Size of a texel; it is rounded so that a whole number of texels covers the size.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def make_speckle(
 def make_plaster(
     rng: np.random.Generator, size_mm: tuple[float, float], texel_mm: float
 ) -> Texture:
-    """Make rough plaster: noise of little colour, with pits. Parameters as in `make_noise`."""
+    """Make rough plaster: nearly gray noise with pits. Parameters as in `make_noise`."""
     shape = _texture_shape(size_mm, texel_mm)
     level, pits = _noise_and_specks(rng, shape, texel_mm, 24.0 * texel_mm)
     regions = (pits < -1.4).astype(np.uint8)
@@ -104,7 +104,7 @@ def make_plaster(
 def make_wood(rng: np.random.Generator, size_mm: tuple[float, float], texel_mm: float) -> Texture:
     """Make planks with grain along the columns' direction. Parameters as in `make_noise`.
 
-    The grain has detail along it too, so that a feature has a place along a plank.
+    The texture also varies along the grain, so that features can be located along a plank.
     """
     shape = _texture_shape(size_mm, texel_mm)
     level = _noise(rng, shape, texel_mm, grain=9.0)
@@ -158,7 +158,7 @@ def make_brick(rng: np.random.Generator, size_mm: tuple[float, float], texel_mm:
 
 
 def make_poster(rng: np.random.Generator, size_mm: tuple[float, float], texel_mm: float) -> Texture:
-    """Make bars, discs and boxes of many colours under noise. Parameters as in `make_noise`."""
+    """Make bars, discs and boxes of many colors under noise. Parameters as in `make_noise`."""
     shape = _texture_shape(size_mm, texel_mm)
     level = _noise(rng, shape, texel_mm)
     regions = np.zeros(shape, dtype=np.uint8)
@@ -186,7 +186,7 @@ def make_dots(
     rng, size_mm, texel_mm
         As in `make_noise`.
     pitch_mm : float
-        Mean distance of neighbouring dots.
+        Mean distance of neighboring dots.
     """
     shape = _texture_shape(size_mm, texel_mm)
     level = _noise(rng, shape, texel_mm)
@@ -206,7 +206,7 @@ def make_dots(
 
 
 def make_paint(rng: np.random.Generator, size_mm: tuple[float, float], texel_mm: float) -> Texture:
-    """Make paint with a contrast below 1 %: nothing to match on. Parameters as in `make_noise`."""
+    """Make paint with a contrast below 1 %, too little to match. Parameters as in `make_noise`."""
     shape = _texture_shape(size_mm, texel_mm)
     base = rng.uniform(0.42, 0.58) * 255.0 * (1.0 + 0.08 * rng.uniform(-1.0, 1.0, size=3))
     grain = rng.uniform(-0.6, 0.6, size=(*shape, 1))
@@ -248,7 +248,7 @@ def _texture_shape(size_mm: tuple[float, float], texel_mm: float) -> tuple[int, 
 def _white_spectrum(
     rng: np.random.Generator, shape: tuple[int, int]
 ) -> tuple[npt.NDArray[np.complex64], tuple[int, int]]:
-    """Transform white noise of at least this shape; also return the shape taken."""
+    """Return the Fourier transform of white noise of at least this shape, and its actual shape."""
     rows, cols = (int(fft.next_fast_len(max(length, 16), real=True)) for length in shape)
     white = rng.integers(-128, 128, size=(rows, cols), dtype=np.int8).astype(np.float32)
     spectrum: npt.NDArray[np.complex64] = fft.rfft2(white, overwrite_x=True)
@@ -263,9 +263,9 @@ def _frequencies(shape: tuple[int, int], texel_mm: float) -> tuple[Float32Array,
 
 
 def _wide_filter(shape: tuple[int, int], texel_mm: float, grain: float = 1.0) -> Float32Array:
-    """Return the amplitude 1/f between the finest and the coarsest wavelength, the finest raised.
+    """Return the amplitude 1/f between the finest (raised) and the coarsest wavelength.
 
-    With `grain` above 1, part of the amplitude is of structures that much longer along the columns.
+    If `grain` is above 1, some of the structures are longer along the columns by this factor.
     """
     down, along = _frequencies(shape, texel_mm)
     finest = max(_FINEST_MM, _FINEST_TEXELS * texel_mm)
@@ -281,7 +281,7 @@ def _wide_filter(shape: tuple[int, int], texel_mm: float, grain: float = 1.0) ->
 
 
 def _band_filter(shape: tuple[int, int], texel_mm: float, wavelength_mm: float) -> Float32Array:
-    """Return the amplitude f exp(-f^2 ...), largest at the wavelength."""
+    """Return an amplitude of the form f exp(-f^2 ...), which is largest at the wavelength."""
     down, along = _frequencies(shape, texel_mm)
     width = np.float32(0.5 * wavelength_mm**2)
     amplitude = np.sqrt(down + along) * np.exp(-width * down) * np.exp(-width * along)
@@ -296,7 +296,7 @@ def _filtered(
 ) -> Float32Array:
     field = fft.irfft2(spectrum * amplitude, s=full_shape, overwrite_x=True)
     field = np.ascontiguousarray(field[: shape[0], : shape[1]], dtype=np.float32)
-    # The scale from every 7th row: the variance of a large field does not need all of it.
+    # Estimate the standard deviation from every 7th row, which is accurate enough.
     field /= np.float32(max(float(field[::7].std()), 1e-12))
     return field
 
@@ -311,7 +311,7 @@ def _noise(
 def _noise_and_specks(
     rng: np.random.Generator, shape: tuple[int, int], texel_mm: float, speck_mm: float
 ) -> tuple[Float32Array, Float32Array]:
-    """Return wide noise and, from the same random numbers, noise of one wavelength."""
+    """Return noise of a wide spectrum and, from the same numbers, noise of one wavelength."""
     spectrum, full_shape = _white_spectrum(rng, shape)
     level = _filtered(spectrum, _wide_filter(full_shape, texel_mm), full_shape, shape)
     band = _band_filter(full_shape, texel_mm, speck_mm)
@@ -321,7 +321,7 @@ def _noise_and_specks(
 def _patches(
     rng: np.random.Generator, shape: tuple[int, int], texel_mm: float, n_regions: int
 ) -> _Regions:
-    """Cut the surface into patches of some 10 to 100 mm, numbered 0 to n_regions - 1."""
+    """Divide the surface into patches of 10 to 100 mm, numbered 0 to n_regions - 1."""
     coarse_shape = (shape[0] // _REGION_SHRINK + 2, shape[1] // _REGION_SHRINK + 2)
     coarse = _noise(rng, coarse_shape, texel_mm * _REGION_SHRINK)
     edges = np.quantile(coarse, np.linspace(0.0, 1.0, n_regions + 1)[1:-1])
@@ -333,7 +333,7 @@ def _patches(
 
 
 def _enlarge(coarse: Float32Array) -> Float32Array:
-    """Interpolate between rows and between columns, `_REGION_SHRINK` for one."""
+    """Enlarge an image by the factor `_REGION_SHRINK` along both axes, by interpolation."""
     rows, cols = (np.array(coarse.shape) - 1) * _REGION_SHRINK
     tall = np.empty((rows, coarse.shape[1]), dtype=np.float32)
     fine = np.empty((rows, cols), dtype=np.float32)
@@ -349,7 +349,7 @@ def _enlarge(coarse: Float32Array) -> Float32Array:
 def _set_words(
     rng: np.random.Generator, line: npt.NDArray[np.bool_], margin: int, height: int
 ) -> None:
-    """Set the texels of one line of text to True, but for the gaps between words and letters."""
+    """Set the texels of one line of text to True, except for gaps between words and letters."""
     col = margin
     end = max(line.shape[1] - margin, margin)
     if rng.random() < 0.15:
@@ -372,7 +372,7 @@ def _fill_shape(
     *,
     disc: bool,
 ) -> None:
-    """Fill an ellipse or a rectangle, given by its centre and half axes (row, col) and its turn."""
+    """Fill an ellipse or a rectangle, given by its center, half axes (row, col) and rotation."""
     reach = float(np.hypot(*half)) + 1.0
     top, left = np.maximum(np.floor(center - reach), 0.0).astype(int)
     bottom, right = np.maximum(np.ceil(center + reach), 0.0).astype(int)
@@ -394,10 +394,10 @@ def _colour(
     saturation: float,
     hue_rad: float | None = None,
 ) -> Texture:
-    """Turn levels into colours, by the ramp of the region. Overwrites `level`.
+    """Convert levels to colors, by the ramp of their region. This overwrites `level`.
 
-    Brightness rises along a ramp, so that the contrast of the level is there in grey as well; the
-    hue turns along it. Without `hue_rad` the hue is random.
+    The brightness increases along a ramp, so that the contrast of the levels remains in a gray
+    image; the hue changes along it too. Without `hue_rad` the hue is random.
     """
     table = np.zeros((len(ramps), 256, 4), dtype=np.uint8)
     position = np.linspace(0.0, 1.0, 256)[:, None]
