@@ -10,30 +10,31 @@ from numba import njit
 from lifcal.arrays import BoolArray, FloatArray
 
 LEAST_DEPTH = 1e-6
-"""Least depth of a point in the second view, in units of its depth in the first. A point that is
+"""Smallest depth of a point in the second view, in units of its depth in the first. A point that is
 nearer counts as behind the camera."""
 
 CAMERA_F, CAMERA_ALPHA, CAMERA_RADIAL = 0, 1, 2
-"""Entries of the camera's parameters: F, alpha, and k of the radial term, which takes a recorded
-place x to x (1 + k |x|^2)."""
+"""Entries of the camera's parameters: F, alpha, and k of the radial term, which undistorts a
+recorded point x to x (1 + k |x|^2)."""
 
 BY_TRUE, BY_TURN, BY_SHIFT, BY_LOG_F, BY_ALPHA, BY_RADIAL = 0, 3, 6, 9, 10, 11
 N_BY = 12
-"""First columns of the derivatives of a match: by the true place and u in the first view (3), a
-turn (3), the shift (3), log F, alpha and the radial term. The columns from `BY_TURN` on are the
-nine parameters of a pair."""
+"""First columns of the derivatives of a match, and their number: with respect to the true image
+point and u in the first view (3), the rotation (3), the translation (3), log F, alpha and the
+radial term. The columns from `BY_TURN` on are the nine parameters of a pair."""
 N_PARAMETERS = N_BY - BY_TURN
 
 
 class Motions(NamedTuple):
-    """A camera, and the motions from first to second views of p pairs.
+    """A camera, and the motions from the first to the second view of p pairs.
 
     Parameters
     ----------
     camera : (3,) float64
         `CAMERA_F`, `CAMERA_ALPHA` and `CAMERA_RADIAL`.
     rotations, shifts : (p, 3, 3) and (p, 3) float64
-        The shift is in units of depth times u - alpha.
+        Rotation and translation of each pair. Lengths are in units of beta, in which a point has
+        the depth 1 / (u - alpha).
     """
 
     camera: FloatArray
@@ -47,9 +48,9 @@ class Matches(NamedTuple):
     Parameters
     ----------
     first, second : (p, n, 3) float64
-        Place relative to the principal point, and virtual depth u, in both views.
+        Image point relative to the principal point, and virtual depth u, in both views.
     variances : (p, n, 2, 3) float64
-        Variances of both, in the first and in the second view.
+        Variances of x, y and u, in the first and in the second view.
     used : (p, n) bool
     """
 
@@ -65,10 +66,10 @@ class LinearMatch(NamedTuple):
     Parameters
     ----------
     jacobian : (3, N_BY) float64
-        Derivatives of what the second view sees.
+        Derivatives of the predicted image point and u in the second view.
     residual : (3,) float64
-        Seen minus measured in the second view, if the true place moves to the measured one in the
-        first view.
+        Predicted minus measured values in the second view, if the true values in the first view are
+        replaced by the measured ones (to first order).
     weight : (3, 3) float64
         Inverse covariance of the residual.
     """
@@ -91,9 +92,9 @@ def _linearize_match(
 ) -> float:
     """Fill the linear equations of a match; return its squared misfit, or -1.
 
-    `true` (3,) is the assumed place and u in the first view. `variances` (2, 3) are those of the
-    first and of the second view; the radial term does not change them. A match that the second view
-    cannot see, or that holds NaN, gives -1.
+    `true` (3,) is the current estimate of the true image point and u in the first view. `variances`
+    (2, 3) are those of the first and of the second view; the radial term does not change them. The
+    result is -1 for a match that the second view cannot see, or that contains NaN.
     """
     focal, alpha, radial = camera[CAMERA_F], camera[CAMERA_ALPHA], camera[CAMERA_RADIAL]
     jacobian, residual, weight = out.jacobian, out.residual, out.weight
@@ -112,7 +113,7 @@ def _linearize_match(
         return -1.0
     inverse = 1.0 / n_z
     seen_x, seen_y = focal * n_x * inverse, focal * n_y * inverse
-    # First the derivatives of n, column by column.
+    # First compute the derivatives of n, column by column.
     jacobian[:] = 0.0
     bend_xx = 1.0 + radial * (square_first + 2.0 * true[0] ** 2)
     bend_yy = 1.0 + radial * (square_first + 2.0 * true[1] ** 2)
@@ -129,7 +130,7 @@ def _linearize_match(
     jacobian[0, BY_TURN + 1], jacobian[0, BY_TURN + 2] = turned_z, -turned_y
     jacobian[1, BY_TURN], jacobian[1, BY_TURN + 2] = -turned_z, turned_x
     jacobian[2, BY_TURN], jacobian[2, BY_TURN + 1] = turned_y, -turned_x
-    # Then those of what is seen.
+    # Then compute those of the predicted image point and u.
     for column in range(N_BY):
         d_x, d_y, d_z = jacobian[0, column], jacobian[1, column], jacobian[2, column]
         jacobian[0, column] = (focal * d_x - seen_x * d_z) * inverse
@@ -175,7 +176,7 @@ def _linearize_match(
 
 @njit(cache=True)
 def _make_linear_match() -> LinearMatch:
-    """Return room for the equations of a match."""
+    """Allocate arrays for the equations of a match."""
     return LinearMatch(np.empty((3, N_BY)), np.empty(3), np.empty((3, 3)))
 
 
@@ -192,8 +193,8 @@ def accumulate(
 ) -> None:
     """Sum the normal equations of each pair in its nine parameters, and fill the squared misfits.
 
-    `limit` is the square at which the Cauchy loss bends. A match that cannot be seen gets the
-    square `unseen` and no weight.
+    `limit` is the squared scale of the Cauchy loss. A match that cannot be seen gets the squared
+    misfit `unseen` and no weight.
     """
     first, second, variances, used = matches.first, matches.second, matches.variances, matches.used
     linear = _make_linear_match()
@@ -243,7 +244,7 @@ def advance(
     steps: FloatArray,
     moved: FloatArray,
 ) -> None:
-    """Fill where the true places in first views move when pairs take their steps (p, 9)."""
+    """Update the true image points in the first views for the steps (p, 9) of the pairs."""
     first, second, variances, used = matches.first, matches.second, matches.variances, matches.used
     linear = _make_linear_match()
     jacobian, residual, weight = linear.jacobian, linear.residual, linear.weight
@@ -282,9 +283,9 @@ def advance(
 def list_residuals(
     motions: Motions, matches: Matches, residuals: FloatArray, jacobians: FloatArray
 ) -> None:
-    """Fill what second views see minus what they measured, and its derivatives by the first view.
+    """Fill predicted minus measured values in second views, and derivatives by the first views.
 
-    NaN for a match that is not used or cannot be seen.
+    They are NaN for a match that is not used or cannot be seen.
     """
     first, second, variances, used = matches.first, matches.second, matches.variances, matches.used
     linear = _make_linear_match()
@@ -311,10 +312,10 @@ def list_residuals(
 
 @njit(cache=True, nogil=True)
 def keep_better(motions: Motions, matches: Matches, true: FloatArray, others: FloatArray) -> None:
-    """Replace true places by `others`, match by match, where those fit better.
+    """Replace the true image points by `others`, match by match, where those fit better.
 
-    The linear equations say little about a wrong match. A place that they move far away must not
-    decide whether the step of all pairs was a good one.
+    The linear equations are a poor approximation for a wrong match and may move its point far away.
+    This must not decide whether the step of all pairs was a good one.
     """
     first, second, variances, used = matches.first, matches.second, matches.variances, matches.used
     linear = _make_linear_match()

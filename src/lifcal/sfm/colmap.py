@@ -1,6 +1,7 @@
-"""The door for pycolmap: features, matches, mapping, with one shared pinhole.
+"""Structure from motion with pycolmap: features, matches and mapping, with one shared camera.
 
-COLMAP puts pixel centers at half-integers: `_to_raw` is the only place that knows.
+This is the only module that imports pycolmap. COLMAP has pixel centers at half-integers, lifcal at
+integers; only `_to_raw` converts between them.
 """
 
 from __future__ import annotations
@@ -42,73 +43,82 @@ _DepthReader: TypeAlias = Callable[[int], Float32Array]
 
 
 MATCHING = ("auto", "sequential", "exhaustive", "retrieval")
-"""Ways to choose which frames are matched."""
+"""Ways to choose the pairs of frames that are matched."""
 _MOST_EXHAUSTIVE = 16
-"""Frames up to which 'auto' matches all pairs: they may be a set, and it costs little."""
+"""Number of frames up to which 'auto' matches all pairs. So few frames may be single pictures in no
+order, and matching all pairs takes little time."""
 _MOST_IN_PAIRS = 60
-"""Frames beyond which 'auto' does not match all pairs, but those that look alike."""
+"""Number of frames above which 'auto' matches only pairs that look alike instead of all pairs."""
 _MODEL = "SIMPLE_RADIAL"
-"""COLMAP's camera model: one focal length and one radial term, which is all that tracks over
-focused images determine well."""
+"""COLMAP's camera model: one focal length and one radial term. Tracks in focused images do not
+determine more parameters well."""
 _INIT_ANGLES_DEG = (16.0, 6.0, 2.0)
-"""Least angles between the rays of the first two views that are tried in turn: COLMAP's own
-default, then smaller ones for small motion."""
+"""Smallest angles between the rays of the first two views, which are tried in turn: first COLMAP's
+own default, then smaller ones for small motions."""
 _ENOUGH = 0.8
-"""Share of the images that a model must register. With fewer, a start from nearer views is
-tried."""
+"""Fraction of the images that a model must register. If it registers fewer, mapping is started
+again from a pair of views that are nearer to each other."""
 _PLAUSIBLE = 2.0
-"""Misfit of virtual depths (`VirtualStart.misfit`) from which a reconstruction is doubted, and one
-from another first pair is tried. Right ones have 0.4; wrong ones, with all images registered, had
-4.8 and more: a wide first pair of a narrow field of view can end in a wrong minimum."""
+"""Misfit of virtual depths (`VirtualStart.misfit`) above which a reconstruction is doubted, and
+another first pair is tried. Right reconstructions have 0.4; wrong ones, with all images registered,
+had 4.8 and more. They occur with a narrow field of view, where a first pair with a large angle can
+lead to a wrong minimum."""
 _INIT_ANGLE_WITH_DEPTH_DEG = 0.7
-"""Least angle between the rays of the first two views where virtual depth has checked the matches:
-their points are then known by more than parallax."""
+"""Smallest angle between the rays of the first two views if the matches were checked by virtual
+depth. It can be smaller than without this check, because such matches are confirmed by more than
+their parallax."""
 _GROWTH = 1.4
-"""Growth of a model between two adjustments of all of it. COLMAP's own is 1.1, for large scenes;
-here 1.4 gives the same poses after half the time."""
+"""Factor by which a model grows between two global bundle adjustments. COLMAP's default is 1.1, for
+large scenes; here 1.4 gives the same poses in half the time."""
 _RESTING = 0.9
-"""Share of the pairs of images from which on the camera rests: a turntable that stands still for
-some frames has fewer, a fixed camera before moving things all of them."""
+"""If more than this fraction of the pairs of images show no motion, the camera rests. A turntable
+that stands still for some frames has a smaller fraction; a fixed camera in front of moving objects
+has 1."""
 _WEAK = 0.15
-"""Standard deviation of log F from which on one value of F is not enough to map with."""
+"""Standard deviation of log F above which mapping is tried with several values of F."""
 _FARTHEST = 0.7
-"""Largest distance in log F of other values that are then tried from the most likely one: a factor
-of two."""
+"""Largest difference in log F between the most likely value and the others that are then tried; it
+is a factor of two."""
 _SAME_FOCAL = 0.1
-"""Values of F nearer to each other than this give the same poses (in log F)."""
+"""Values of F whose logarithms differ by less than this give the same poses."""
 _MOST_BACKDROP = 0.15
-"""Part of the image that may rest while the scene moves. Set between two real recordings: a
-turntable that fills the frame (0.00 to 0.01) and figures before books and a wall (0.24)."""
+"""Largest fraction of the image that may rest while the scene moves. The value is between those of
+two real recordings: a turntable that fills the frame (0.00 to 0.01), and moving figures in front of
+books and a wall (0.24)."""
 _MANY_STRANGERS = 0.02
-"""Share of matches that do not follow the motion of most from which a finding says so."""
+"""If more than this fraction of the matches do not follow the motion of the majority, a finding
+reports it."""
 _GUESS = 1.2
-"""F that COLMAP begins with where nothing is known, in sizes of the image."""
+"""Start value of F for COLMAP if nothing is known, relative to the longer side of the image. It is
+COLMAP's own default."""
 _SIGMA_SHARE = 0.01
-"""Sigma of a virtual depth as a share of it where none is given; its size is estimated anyway."""
+"""Relative standard deviation of virtual depths if none is given. Only the ratios between matches
+matter, because the overall size of the noise is estimated."""
 _SPACE, _SPACE_AN_IMAGE = 32 << 20, 1 << 20
-"""Bytes that features and matches may take on the disk, besides images and masks: a fixed part, and
-for each image."""
+"""Upper limits of the bytes that features and matches take on the disk, in addition to images and
+masks: a constant part, and a part for each image."""
 
 
 @dataclass(frozen=True)
 class SfmOptions:
-    """How poses are found.
+    """Options of structure from motion.
 
     Parameters
     ----------
     matching : 'auto', 'sequential', 'exhaustive' or 'retrieval'
-        Sequential matches each frame with those around it and with some far ones (2, 4, 8 ...
-        frames on): for videos and other recordings in order. Retrieval matches each frame with
-        those that look most like it: for large sets in no order. Auto takes sequential beyond 16
-        frames, and if that leaves frames out, all pairs or beyond 60 frames retrieval.
+        'sequential' matches each frame with those around it and with some far ones (2, 4, 8 ...
+        frames later), for videos and other ordered recordings. 'retrieval' matches each frame with
+        those that look most similar, for large unordered sets. 'exhaustive' matches all pairs.
+        'auto' uses 'sequential' for more than 16 frames; if frames remain unregistered, it then
+        uses 'exhaustive', or 'retrieval' for more than 60 frames.
     overlap : int
-        Frames on each side that sequential matching takes.
+        Number of frames on each side with which sequential matching compares a frame.
     neighbors : int
-        Frames that retrieval takes for each.
+        Number of similar frames with which retrieval compares each frame.
     max_features : int
-        Of each image.
+        Largest number of features in each image.
     min_frames : int
-        Fewer registered frames are an error.
+        Smallest number of registered frames; fewer raise an error.
     seed : int
     """
 
@@ -142,7 +152,7 @@ class ColmapEngine:
     options: SfmOptions = SfmOptions()
 
     def describe(self) -> dict[str, Any]:
-        """Return what the result depends on besides the views."""
+        """Return the values on which the result depends, besides the views."""
         return {"engine": "colmap", **asdict(self.options)}
 
     def reconstruct(
@@ -155,31 +165,33 @@ class ColmapEngine:
     ) -> SfmModel:
         """Find poses and points from totally focused images of one camera.
 
-        With virtual depths, F comes from the rigidity of the scene between pairs of images
-        (`scan_focal_length`) and is held while mapping, with c in the middle of the image. Without
-        them COLMAP calibrates itself, which some motions (a turntable's) leave undetermined.
+        With virtual depths, F is found from the rigidity of the scene between pairs of images
+        (`scan_focal_length`) and held fixed during mapping, with c in the middle of the image.
+        Without them COLMAP estimates F itself, which some motions (such as a turntable's) do not
+        determine.
 
         Parameters
         ----------
         views : SfmViews
-            With `read_depth`, matches that contradict virtual depth are left out, views may be
-            nearer to each other, and F is found. `focal_px` is a start where virtual depths do not
-            tell F.
+            The images. If they have `read_depth`, matches that contradict virtual depth are left
+            out, views may be nearer to each other, and F is found. `focal_px` is used as a start
+            value if virtual depths do not determine F.
         judge : callable, optional
-            Returns how badly virtual depths fit a model (`VirtualStart.misfit`). A model with 2 or
-            more is doubted, and others are made. Of models that are not doubted, the one with most
-            images is returned, and of those the one with the least misfit. Without `judge`, the
-            reprojection error takes its place, and no model is doubted.
+            Function that returns the misfit of virtual depths to a model (`VirtualStart.misfit`). A
+            model with a misfit of 2 or more is doubted, and others are made. Of the models that are
+            not doubted, the one with most images is returned, and of those the one with the
+            smallest misfit. Without `judge`, the reprojection error is used instead, and no model
+            is doubted.
         on_stage : callable, optional
-            Told what begins: 'features', 'matching', 'mapping'.
+            Called with the name of each stage as it begins: 'features', 'matching', 'mapping'.
         scratch : Path, optional
-            Folder for what COLMAP writes on the way, emptied before and removed afterwards; else
-            one of the system's.
+            Folder for intermediate files of COLMAP, which is emptied before and removed afterwards.
+            Without it, a temporary folder of the system is used.
 
         Raises
         ------
         EstimationError
-            If too few images can be registered; it says how many matched.
+            If too few images can be registered; the message says how many were matched.
         """
         if len(views.images) < self.options.min_frames:
             raise EstimationError(
@@ -189,19 +201,19 @@ class ColmapEngine:
                 evidence={"frames": len(views.images)},
             )
         if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
+            shutil.rmtree(scratch, ignore_errors=True)  # files of a run that was killed
         folder = scratch or Path(tempfile.mkdtemp(prefix="lifcal-sfm-"))
         try:
             _check_space(folder, views.images)
             return _reconstruct(folder, views, self.options, judge, on_stage or (lambda _: None))
-        except RuntimeError as error:  # what COLMAP says
+        except RuntimeError as error:  # an error message of COLMAP
             raise DataError(f"{folder}: COLMAP cannot work there: {error}") from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_space(folder: Path, images: Sequence[npt.NDArray[np.uint8]]) -> None:
-    """Raise DataError if a disk is nearly full: COLMAP would not end with an error but crash."""
+    """Raise DataError if the disk is nearly full, in which case COLMAP would crash."""
     place = next(place for place in (folder, *folder.parents) if place.exists())
     needed = _SPACE + sum(2 * image.size + _SPACE_AN_IMAGE for image in images)
     free = shutil.disk_usage(place).free
@@ -212,7 +224,7 @@ def _check_space(folder: Path, images: Sequence[npt.NDArray[np.uint8]]) -> None:
 
 
 def _import_pycolmap() -> Any:
-    """Return pycolmap, which takes the signals that end a process: give them back."""
+    """Import and return pycolmap, and restore the signal handlers that the import replaces."""
     before = signal.getsignal(signal.SIGTERM)
     import pycolmap
 
@@ -255,7 +267,7 @@ def _reconstruct(
         on_stage("mapping")
         for focal in (*plan.focals_px, None):
             if focal is None and best is not None and best.n_images >= options.min_frames:
-                break  # F need not be left to COLMAP
+                break  # the model is good, so COLMAP need not estimate F
             if plan.focals_px:
                 _set_focal(pycolmap, database, None if focal is None else focal * scale, shape)
             for found in _map(
@@ -280,7 +292,7 @@ def _reconstruct(
 
 
 class _Mapped(NamedTuple):
-    """A reconstruction, and how badly virtual depths fit it."""
+    """A reconstruction, and the misfit of virtual depths to it."""
 
     model: SfmModel
     misfit: float
@@ -295,16 +307,20 @@ class _Mapped(NamedTuple):
 
     @property
     def n_images(self) -> int:
-        """Images that are registered."""
+        """Number of registered images."""
         return int(self.model.registered.sum())
 
     def rank(self, enough: int) -> tuple[bool, int, float]:
-        """Larger is better: plausible and of enough images, of more images, with less misfit."""
+        """Return a sort key, larger for better models.
+
+        Plausible models with enough images come first, then those with more images, then those with
+        less misfit.
+        """
         return self.plausible and self.n_images >= enough, self.n_images, -self.misfit
 
 
 class _Plan(NamedTuple):
-    """Values of F to map with, the likeliest first, and what is to be said."""
+    """Values of F to try in mapping, the most likely first, and findings."""
 
     focals_px: tuple[float, ...]
     findings: tuple[Finding, ...]
@@ -319,7 +335,7 @@ def _plan(
     focal_px: float | None,
     seed: int,
 ) -> _Plan:
-    """Find F from the matches, and leave out those that do not follow the motion of most.
+    """Find F from the matches, and leave out matches that do not follow the majority's motion.
 
     Raises
     ------
@@ -335,7 +351,7 @@ def _plan(
         _check_motion(pairs)
         try:
             scan = scan_focal_length(pairs, size, seed=seed)
-        except EstimationError:  # too few depths: the images must do
+        except EstimationError:  # too few virtual depths: COLMAP must find F from the images alone
             return _Plan((), ())
         strange = find_strangers(pairs, scan, size)
         backdrop, resting = find_backdrop(pairs, strange, size)
@@ -385,7 +401,7 @@ def _check_motion(pairs: Sequence[PairMatches]) -> None:
 
 
 def _list_focals(scan: RigidityScan, width: int, hint_px: float | None) -> tuple[float, ...]:
-    """Return the values of F to map with: one where rigidity tells it, else several around it."""
+    """Return the values of F to try: one if rigidity determines it well, else several around it."""
     wanted: list[float] = []
     for hypothesis in scan.hypotheses:
         wanted.append(hypothesis.focal_px)
@@ -439,7 +455,7 @@ def _describe_strangers(strange: Sequence[BoolArray], backdrop: float) -> list[F
 
 
 def _set_focal(pycolmap: Any, database: Path, focal: float | None, shape: tuple[int, ...]) -> None:
-    """Give the camera an F in px of the images (None: COLMAP's guess), c in the middle."""
+    """Set the camera's F in px of the images (None for COLMAP's guess), with c in the middle."""
     rows, cols = shape[:2]
     with pycolmap.Database.open(database) as opened:
         (camera,) = opened.read_all_cameras()
@@ -469,9 +485,11 @@ def _extract(
     extraction = pycolmap.FeatureExtractionOptions()
     extraction.use_gpu = False
     extraction.sift.max_num_features = options.max_features
-    # A focused image holds detail of the size of |u| raw pixels: it is oversampled already.
+    # The finest detail of a focused image has the size of |u| raw pixels, so the image is already
+    # oversampled, and COLMAP need not enlarge it first.
     extraction.sift.first_octave = 0
-    # In order, before threads extract them in any: the numbers of images decide about ties.
+    # Register the images in order, before threads extract features in any order. COLMAP breaks ties
+    # by the ids of images, so the result would depend on the order.
     pycolmap.Database.open(folder / "database.db").close()
     pycolmap.import_images(
         folder / "database.db",
@@ -491,7 +509,7 @@ def _extract(
 
 
 def _list_ways(options: SfmOptions, n_images: int) -> list[str]:
-    """Return the ways of pairing images, to be tried until a plausible model has all of them."""
+    """Return the ways of matching, to be tried until a plausible model contains all images."""
     if options.matching != "auto":
         return [options.matching]
     if n_images <= _MOST_EXHAUSTIVE:
@@ -525,7 +543,7 @@ def _match(pycolmap: Any, database: Path, names: list[str], way: str, options: S
 
 @dataclass(frozen=True, eq=False)
 class _Keypoints:
-    """Features of an image, and the virtual depth there with its sigma, NaN where unknown."""
+    """Features of an image, with the virtual depth and its sigma there; NaN where unknown."""
 
     places_px: FloatArray
     u: FloatArray
@@ -558,7 +576,7 @@ def _sample(image: Float32Array, places_px: FloatArray) -> FloatArray:
 
 
 def _check_by_depth(pycolmap: Any, database: Path, keypoints: dict[int, _Keypoints]) -> None:
-    """Leave out the verified matches that virtual depth contradicts."""
+    """Remove verified matches that contradict virtual depth."""
     with pycolmap.Database.open(database) as opened:
         for pair_id, geometry in zip(*opened.read_two_view_geometries(), strict=True):
             matches = np.asarray(geometry.inlier_matches)
@@ -576,16 +594,16 @@ def _check_by_depth(pycolmap: Any, database: Path, keypoints: dict[int, _Keypoin
 def _map(
     pycolmap: Any, folder: Path, options: SfmOptions, with_depth: bool, *, hold: bool
 ) -> Iterator[Any]:
-    """Give reconstructions, each begun with a pair of images that are nearer to each other.
+    """Yield reconstructions; each starts with a pair of images nearer to each other than the last.
 
-    With `hold`, F and c stay as they are.
+    If `hold`, F and c are held fixed.
     """
     for angle in (*_INIT_ANGLES_DEG, *([_INIT_ANGLE_WITH_DEPTH_DEG] if with_depth else [])):
         mapping = pycolmap.IncrementalPipelineOptions()
         mapping.random_seed = mapping.mapper.random_seed = options.seed
         mapping.triangulation.random_seed = options.seed
         mapping.multiple_models = False
-        mapping.num_threads = mapping.mapper.num_threads = 1  # sums in one order: one result
+        mapping.num_threads = mapping.mapper.num_threads = 1  # so that the result is reproducible
         mapping.extract_colors = False
         mapping.min_model_size = 2
         mapping.mapper.init_min_tri_angle = angle
@@ -663,5 +681,5 @@ def _collect(model: Any, names: list[str], scale: float) -> SfmModel:
 
 
 def _to_raw(xy_colmap: FloatArray, scale: float) -> FloatArray:
-    """COLMAP's pixels of a scaled image (centers at .5) to raw pixels (centers at integers)."""
+    """Convert COLMAP's pixels of a scaled image (centers at .5) to raw pixels (at integers)."""
     return np.asarray(xy_colmap / scale - 0.5)

@@ -1,12 +1,13 @@
-"""Which matches between two focused images agree with their virtual depths.
+"""A test of matches between two focused images by their virtual depths.
 
-Epipolar geometry lets a match be wrong along its line; virtual depth tells where on the line it is,
-before anything is calibrated. With `u = alpha + beta / z`, the vector (x, y, 1, u) of a virtual
-point is a linear map of its homogeneous coordinates, so that the other image shows it at
+Epipolar geometry cannot detect an error of a match along its epipolar line. Virtual depth
+determines the position on this line, even before the camera is calibrated. With
+`u = alpha + beta / z`, the vector (x, y, 1, u) of a virtual point is a linear map of the point's
+homogeneous coordinates. The other image therefore shows it at
 
     (x', y', 1) ~ P (x, y, 1, u)
 
-with one 3 x 4 matrix P for the pair of images, whatever camera and motion are.
+with one 3 x 4 matrix P for the pair of images, for any camera and motion.
 """
 
 from __future__ import annotations
@@ -16,24 +17,25 @@ import numpy as np
 from lifcal.arrays import BoolArray, FloatArray
 
 _ROUNDS = 6
-"""Rounds of the reweighted fit, which settles after a few."""
+"""Number of rounds of the reweighted fit, which converges after a few."""
 _FEWEST = 30
-"""Matches with a known depth that are needed to judge the others by."""
+"""Smallest number of matches with a known depth for which the test is made."""
 _LEAST_OFF_PX = 4.0
-"""A match that is nearer to its place than this is right: depth has noise, and lenses distort."""
+"""A match that is nearer than this to its predicted position is accepted, because depth has noise
+and lenses distort."""
 _MOST_SIGMAS = 6.0
-"""A match that is farther off than this many robust standard deviations contradicts the depth."""
+"""A match that is off by more than this many robust standard deviations contradicts the depth."""
 
 
 def agree_with_depth(points_px: FloatArray, u: FloatArray, others_px: FloatArray) -> BoolArray:
-    """Tell which matches are where the virtual depth in the first image puts them in the second.
+    """Tell which matches are at the position that virtual depth predicts in the second image.
 
     Parameters
     ----------
     points_px, others_px : (n, 2) float64
-        Matched places in the first and in the second image; most of them right.
+        Matched points in the first and in the second image. Most of them must be right.
     u : (n,) float64
-        Virtual depth in the first image. Where it is NaN, nothing is said against a match.
+        Virtual depth in the first image. Matches for which it is NaN are accepted.
     """
     agree = np.ones(len(u), np.bool_)
     known = np.flatnonzero(np.isfinite(u))
@@ -58,9 +60,9 @@ def _standardise(values: FloatArray) -> FloatArray:
 
 
 def _fit(x: FloatArray, target: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return P (3, 4) that minimises the weighted algebraic error.
+    """Return P (3, 4) that minimizes the weighted algebraic error.
 
-    Where all points are on one plane P is not unique, but any that fits says the same of matches.
+    If all points are on one plane, P is not unique, but all solutions predict the same matches.
     """
     square = (target**2).sum(axis=1)
     plain, by_x, by_y, by_square = (

@@ -1,4 +1,4 @@
-"""What a structure-from-motion engine is given, and what it has to do."""
+"""The interface of a structure-from-motion engine, and its input."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from lifcal.sfm.model import SfmModel
 
 @dataclass(frozen=True, eq=False)
 class SfmViews:
-    """Totally focused images of one camera, and what is known of them.
+    """Totally focused images of one camera, and what is known about them.
 
     Parameters
     ----------
     images : sequence of (rows, cols) uint8
     masks : sequence of (rows, cols) bool, or None
-        Where images are valid; None: everywhere.
+        The valid pixels of each image; None if all are valid.
     scale : float
         Size of the images relative to the raw.
     read_depth, read_sigma : callable, or None
         Return the virtual depth of an image and its standard deviation, (rows, cols), NaN where
         unknown.
     focal_px : float or None
-        F roughly, in raw pixels, if a nominal focal length was given.
+        Approximate F in raw pixels, if a nominal focal length was given.
     names : tuple of str
-        Name of each image's frame: of its file, without suffix. Frames that could not be used have
-        no image, so that an engine with poses of its own should look them up by name.
+        Name of each image's frame: that of its file, without suffix. Frames that could not be used
+        have no image here, so an engine that has poses already should look them up by name.
     """
 
     images: Sequence[npt.NDArray[np.uint8]]
@@ -51,9 +51,9 @@ class SfmEngine(Protocol):
     """
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what the result depends on besides the views, as numbers and text.
+        """Return the values on which the result depends, besides the views, as numbers and text.
 
-        A finished result is taken from the folder only if this is the same.
+        A stored result is used again only if these are the same.
         """
         ...
 
@@ -65,22 +65,22 @@ class SfmEngine(Protocol):
         on_stage: Callable[[str], None] | None = None,
         scratch: Path | None = None,
     ) -> SfmModel:
-        """Return poses, points and tracks of any scale.
+        """Return poses, points and tracks in any scale.
 
-        Tracks are needed too: the first camera is found from the virtual depths at their places. An
-        engine that has poses alone has to match features and triangulate them.
+        Tracks are needed because the first estimate of the camera comes from the virtual depths at
+        their positions. An engine that has only poses has to match features and triangulate them.
 
         Parameters
         ----------
         views : SfmViews
         judge : callable, optional
-            Returns how badly virtual depths fit a model: 0.4 for a right one, 2 or more for one to
-            be doubted. An engine that has several models should return the best.
+            Function that returns the misfit of virtual depths to a model: 0.4 for a right model, 2
+            or more for a doubtful one. An engine that has several models should return the best.
         on_stage : callable, optional
-            To be told 'features', 'matching' and 'mapping' when these begin, or other names of an
-            engine's own stages. They are shown beside the progress.
+            To be called with the name of each stage as it begins: 'features', 'matching',
+            'mapping', or other names. They are shown beside the progress.
         scratch : Path, optional
-            A folder that the engine may use on the way, and has to remove.
+            A folder that the engine may use for intermediate files, and has to remove.
 
         Raises
         ------

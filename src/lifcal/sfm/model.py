@@ -1,4 +1,4 @@
-"""What structure from motion finds: poses, points and tracks."""
+"""The result of structure from motion: poses, points and tracks."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ class SfmModel:
     focal_px : float
         F of the virtual image, in raw pixels.
     principal_px : (2,) float64
-        c, raw pixels.
+        The principal point c, in raw pixels.
     distortion : BrownDistortion
-        One radial term.
+        Distortion with one radial term.
     cam_from_sfm : tuple of RigidTransform or None
-        One for each image; None where it was not registered. They take points of the scene to the
-        camera's frame (x right, y down, z along the view), so poses "camera to world" have to be
-        inverted.
+        The pose of each image; None if it was not registered. A pose transforms points of the scene
+        to the camera's frame (x right, y down, z along the view), so poses "camera to world" have
+        to be inverted.
     points_sfm : (n_points, 3) float64
     point_indices, view_indices : (n_tracked,) int64
-        Which point was found in which image, sorted by point and image. Only images that have a
-        pose, and each point once in an image.
+        The point and the image of each track entry, sorted by point and image. All these images
+        have a pose, and a point appears at most once in an image.
     points_virt_px : (n_tracked, 2) float64
-        Where, in the recorded virtual image, raw pixels with centers at integers. A pixel x of an
-        image of the size `scale` relative to the raw is `(x + 0.5) / scale - 0.5` here.
+        Position of the point in the recorded virtual image, in raw pixels with centers at integers.
+        A pixel x of an image of the size `scale` relative to the raw is `(x + 0.5) / scale - 0.5`
+        here.
     mean_error_px : float
-        Mean reprojection error, pixels of the images.
+        Mean reprojection error, in pixels of the images.
     findings : tuple of Finding
-        What is good to know about how F was found, and about what was left out.
+        Findings about the estimate of F, and about matches that were left out.
 
     Raises
     ------
@@ -91,7 +92,7 @@ class SfmModel:
 
     @property
     def registered(self) -> BoolArray:
-        """Which images have a pose, (n_images,)."""
+        """Whether each image has a pose, (n_images,)."""
         return np.array([pose is not None for pose in self.cam_from_sfm], np.bool_)
 
 

@@ -1,8 +1,8 @@
-"""Which images of a large set look alike, so that not all pairs need to be matched.
+"""Image retrieval: similar images of a large set are found, so that not all pairs must be matched.
 
-Each image is described by where its features lie about the centers of some clusters of all
-features (VLAD: sums of differences, by cluster). Clusters are those of the set itself: nothing has
-to be downloaded.
+Each image is described by the sums, for each cluster of feature descriptors, of the differences
+between its features and the cluster's center (VLAD). The clusters are computed from the set itself,
+so no vocabulary has to be downloaded.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from scipy.cluster.vq import kmeans2
 from lifcal.arrays import Float32Array, FloatArray
 
 _CLUSTERS = 64
-"""Clusters of descriptors at most, by which images are compared."""
+"""Largest number of clusters of descriptors by which images are compared."""
 _FEATURES = 20_000
-"""Features from which the clusters are found; more would not move them."""
+"""Largest number of features from which the clusters are computed; more would not change them."""
 _ROUNDS = 12
-"""Iterations of the clustering, which need not converge: any clusters compare images."""
+"""Number of iterations of the clustering. It need not converge, because any clusters will do."""
 
 
 def find_similar_pairs(
     descriptors: Sequence[Float32Array], neighbors: int, seed: int = 0
 ) -> list[tuple[int, int]]:
-    """Return pairs (i, j), i < j: every image with those that look most like it.
+    """Return pairs (i, j), i < j, of every image with those that look most similar.
 
     Parameters
     ----------
     descriptors : sequence of (n_features, length) float32
-        Of each image; may be empty.
+        Descriptors of the features of each image; there may be none.
     neighbors : int
-        For each image. All pairs if there are not more.
+        Number of similar images for each image. If there are not more images than that, all pairs
+        are returned.
     seed : int
     """
     n = len(descriptors)
@@ -48,7 +49,7 @@ def find_similar_pairs(
 
 
 def _root(values: Float32Array) -> Float32Array:
-    """Return descriptors whose Euclidean distance is that of Hellinger, better for SIFT."""
+    """Return descriptors whose Euclidean distance is the Hellinger distance (RootSIFT)."""
     values = np.asarray(values, np.float32)
     total = np.maximum(values.sum(axis=1, keepdims=True), 1e-9)
     return np.asarray(np.sqrt(values / total), np.float32)
@@ -63,7 +64,7 @@ def _describe(features: Sequence[Float32Array], seed: int) -> FloatArray:
     some = everything[rng.permutation(len(everything))[:_FEATURES]]
     count = min(_CLUSTERS, len(some))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a cluster that stays empty does no harm
+        warnings.simplefilter("ignore")  # SciPy warns of empty clusters, which do no harm
         centers = kmeans2(some, some[:count], iter=_ROUNDS, minit="matrix")[0]
     squares = (centers**2).sum(axis=1)
     codes = np.zeros((len(features), count, centers.shape[1]))
@@ -71,7 +72,8 @@ def _describe(features: Sequence[Float32Array], seed: int) -> FloatArray:
         if len(part):
             owner = np.argmin(squares - 2.0 * part @ centers.T, axis=1)
             np.add.at(code, owner, part - centers[owner])
-    # Each cluster counts alike, however many features it has: a repeated pattern is one word.
+    # Give each cluster the same weight, however many features it has, so that a repeated pattern
+    # does not dominate.
     codes /= np.maximum(np.linalg.norm(codes, axis=2, keepdims=True), 1e-9)
     flat = codes.reshape(len(codes), -1)
     return np.asarray(flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-9))

@@ -1,17 +1,18 @@
-"""F and alpha from rigidity: what pairs of plenoptic views say before any poses are known.
+"""F and alpha from rigidity: an estimate from pairs of plenoptic views, before poses are known.
 
-With F, c and alpha, a virtual point (x_u, y_u, u) is a point of space in units of beta: it lies at
-the depth 1 / (u - alpha), on the ray through ((x_u, y_u) - c) / F. Two views of a rigid scene are
-related by one rotation and one shift in these units, without a scale of their own. A wrong F or
-alpha bends space projectively, and then no rigid motion fits. So each pair of views has a misfit
-for every (F, alpha), and the sum over many pairs has its minimum at the camera's.
+With F, c and alpha, a virtual point (x_u, y_u, u) gives a point in space, in units of beta: it lies
+at the depth 1 / (u - alpha), on the ray through ((x_u, y_u) - c) / F. Two views of a rigid scene
+are related by one rotation and one translation in these units, and their scale is the same. A wrong
+F or alpha distorts space projectively, and then no rigid motion fits. So each pair of views has a
+misfit for every (F, alpha), and the sum over many pairs is smallest at the values of the camera.
 
-A pair's misfit compares the second view with what the first one predicts for it, in x, y and u. The
-prediction carries the noise of the first view's place and virtual depth along, so along epipolar
-lines a match may be off by what the noise of u allows, and across them only by the noise of a
-place: the misfit holds the epipolar geometry, the line of u over 1 / z and the rigidity of
-distances, each with its own weight. (It is the maximum likelihood over the motion and the true
-place and virtual depth of every match.)
+The misfit of a pair compares the second view with the prediction from the first one, in x, y and u.
+The uncertainty of the prediction follows from the noise of the image point and of the virtual depth
+in the first view. Along epipolar lines, a match may therefore be off by as much as the noise of u
+allows; across them, only by the noise of an image point. So the misfit contains the epipolar
+geometry, the relation u = alpha + beta / z, and the rigidity of distances, each with its own
+weight. (It is a maximum likelihood estimate of the motion, and of the true image point and virtual
+depth of every match.)
 """
 
 from __future__ import annotations
@@ -29,58 +30,68 @@ from lifcal.sfm import _kernels
 from lifcal.sfm._kernels import Matches
 
 FOCAL_RANGE = (0.4, 12.0)
-"""F that is searched, in image widths: a field of view of 103 to 4.8 degrees."""
+"""Range in which F is searched, in image widths: a field of view of 103 to 4.8 degrees."""
 _FOCAL_STEPS = 16
-"""Values of F in the scan, 25 % apart. Valleys are wider: each minimum was reached from starts a
-factor of 1.6 off on synthetic motions of all kinds (tests/sfm/test_rigidity.py)."""
+"""Number of values of F in the scan; they are 25 % apart. Minima are reached from farther away: on
+synthetic motions of all kinds, from start values that were off by a factor of 1.6
+(tests/sfm/test_rigidity.py)."""
 _ALPHA_STARTS = (0.15, 0.8, 4.0)
-"""Starts of alpha, in ranges of u (2 to 98 %) below the least u; it is solved for from each."""
+"""Start values of alpha, given by its distance below the 2 % quantile of u, in units of the range
+of u (from the 2 % to the 98 % quantile). The minimization is started from each."""
 _MOST_PAIRS, _MOST_MATCHES = 80, 80
-"""Pairs of views and matches of each that minima are refined with."""
+"""Largest number of pairs of views, and of matches of each, with which minima are refined."""
 _SCAN_PAIRS, _SCAN_MATCHES = 24, 30
-"""Pairs of views and matches of each in the scan, which only has to find the valleys."""
+"""Largest number of pairs of views, and of matches of each, in the scan, which only has to find
+minima roughly."""
 _SCAN_STEPS, _REFINE_STEPS = 6, 40
-"""Steps of a minimisation in the scan, which only has to find the valleys, and in the refinement,
-which ends earlier if it converges."""
+"""Number of steps of a minimization in the scan, which only has to find minima roughly, and in the
+refinement, which ends earlier if it converges."""
 _RELAX_ROUNDS, _FOLLOW_ROUNDS = 12, 4
-"""Iterations over the motions for a new camera, and after a step of it."""
+"""Number of iterations over the motions for a new camera, and after a step of the camera."""
 _MOST_TRIES = 5
-"""Steps in a row that may fail before a minimisation ends. Each has ten times the damping of the
-one before, so the last would be tiny."""
+"""Number of consecutive steps that may fail before a minimization ends. Each has ten times the
+damping of the one before, so the last steps are tiny."""
 _SETTLED = 2e-5
-"""Relative change of the misfit at which a minimisation ends."""
+"""Relative change of the misfit below which a minimization ends."""
 _NOISE_ROUNDS, _NOISE_SETTLED = 8, 0.05
-"""The noise is estimated from the residuals until it changes by less than this part."""
+"""Largest number of rounds in which the noise is estimated from the residuals, and the relative
+change of the noise below which they end."""
 _FOCAL_HELD, _ALL = (False, True, True), (True, True, True)
 """Which of F, alpha and the radial term are estimated."""
 _FEWEST_MATCHES = 20
-"""Matches with a known virtual depth that a pair needs; a rigid motion has six unknowns."""
+"""Smallest number of matches with a known virtual depth in a pair; a rigid motion has six unknowns.
+"""
 _SIGMA_PX, _FACTOR_U = 1.5, 4.0
-"""Noise of a feature's place in the virtual image, raw px, and factor on the given sigmas of u, to
-begin with. Features sit at edges, where depth maps err by several of their sigmas (4 on a real R5
-recording); what is assumed too small bends F, too large only costs efficiency."""
+"""Start values of the noise of a feature's position in the virtual image, in raw px, and of the
+factor by which the given sigmas of u are multiplied. Features are at edges, where errors of depth
+maps are several times their sigmas (4 times on a real R5 recording). If the noise is assumed too
+small, F is biased; if too large, the estimate is only less efficient."""
 RESTS_PX, _MOVES_PX = 1.5, 4.0
-"""A match nearer than the first to its own place has not moved; a pair of views whose median match
-moved by less than the second says nothing about the camera."""
+"""A match that moved by less than the first number rests. A pair of views whose median match moved
+by less than the second number gives no information about the camera."""
 _FAR_PX = 15.0
-"""Median motion from which on what rests is told from what moves with the scene."""
+"""Smallest median motion of a pair, in px, for which resting parts of the image can be
+distinguished from those that move with the scene."""
 _CELLS, _FEWEST_IN_CELL = 12, 10
-"""Parts of the image along each side that rest or move, and matches that one needs to be judged."""
+"""Number of cells along each side of the image that are judged to rest or to move, and smallest
+number of matches in a cell that is judged."""
 _LIMIT, _UNSEEN = 9.0, 900.0
-"""Square in sigmas at which the Cauchy loss bends, and that of a match that cannot be seen."""
+"""Squared scale of the Cauchy loss, in squared sigmas, and squared misfit of a match that cannot be
+seen."""
 _LEAST_CURVATURE = 1e-9
-"""Added to the diagonal of normal matrices, so that a motion without matches leaves them
-regular."""
+"""Number that is added to the diagonal of normal matrices, so that they are regular even for a
+motion without matches."""
 _LEAST_DEPTH = 1e-6
-"""Least distance of u from alpha, which is that of infinity: a depth stays finite."""
+"""Smallest distance of u from alpha, the virtual depth of infinity. It keeps depths finite."""
 _ALIGN_ROUNDS = 6
-"""Rounds of the reweighted alignment of two views, which only begins the minimisation."""
+"""Number of rounds of the reweighted alignment of two views, which gives the minimization its start
+value."""
 _DISTINCT = 0.1
-"""Two minima nearer to each other than this in log F are one."""
+"""Two minima whose log F differ by less than this are taken to be the same."""
 _STRANGE = 36.0
-"""Squared misfit (6 sigma) from which a match does not follow its pair's motion."""
+"""Squared misfit (6 sigma) above which a match does not follow the motion of its pair."""
 _SURVIVES = 9.0
-"""A minimum whose misfit is larger than the least by less than this (3 sigma) is kept."""
+"""A minimum is kept if its misfit exceeds the smallest one by less than this (3 sigma)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +101,7 @@ class PairMatches:
     Parameters
     ----------
     first, second : int
-        The views.
+        Indices of the two views.
     points_first, points_second : (n, 3) float64
         x_u, y_u in raw px and u; NaN where u is not known.
     sigma_first, sigma_second : (n,) float64
@@ -106,13 +117,13 @@ class PairMatches:
 
     @property
     def known(self) -> BoolArray:
-        """Which matches have a virtual depth in both views, (n,)."""
+        """Whether each match has a virtual depth in both views, (n,)."""
         total = self.points_first[:, 2] + self.points_second[:, 2]
         return np.isfinite(total + self.sigma_first + self.sigma_second)
 
     @property
     def moved_px(self) -> FloatArray:
-        """How far each match moved in the virtual image, (n,)."""
+        """Distance by which each match moved in the virtual image, (n,)."""
         return np.asarray(
             np.linalg.norm(self.points_first[:, :2] - self.points_second[:, :2], axis=1)
         )
@@ -126,11 +137,12 @@ class FocalHypothesis:
     ----------
     focal_px, alpha : float
     radial : float
-        Takes a recorded place x, from c in image widths, to x (1 + radial |x|^2).
+        Radial term, which undistorts a recorded point x, relative to c and in image widths, to
+        x (1 + radial |x|^2).
     sigma_log_focal : float
         Standard deviation of log F.
     misfit : float
-        By how much the sum of squares in sigmas exceeds that of the best minimum.
+        Difference between the sum of squares, in sigmas, and that of the best minimum.
     """
 
     focal_px: float
@@ -142,18 +154,18 @@ class FocalHypothesis:
 
 @dataclass(frozen=True, eq=False)
 class RigidityScan:
-    """What rigidity says about F.
+    """The values of F that agree with the rigidity of the scene.
 
     Parameters
     ----------
     hypotheses : tuple of FocalHypothesis
-        The minima that survive, the best first.
+        The minima that agree with the matches, the best first.
     focals_px, costs : (n,) float64
-        The scan: least misfit for each F, with the noise that was assumed to begin with.
+        The scan: values of F, and the smallest misfit for each, with the noise assumed at first.
     n_pairs : int
-        Pairs of views used.
+        Number of pairs of views used.
     noise_px, noise_u : float
-        Noise of a place, and the factor on the given sigmas of u.
+        Noise of an image point, and the factor by which the given sigmas of u are multiplied.
     """
 
     hypotheses: tuple[FocalHypothesis, ...]
@@ -165,10 +177,10 @@ class RigidityScan:
 
 
 class _Fit(NamedTuple):
-    """A camera, the motions of the pairs, the true places in first views, and the misfit."""
+    """A camera, the motions of the pairs, the true image points in first views, and the misfit."""
 
     camera: FloatArray
-    """F in image widths, alpha, and the radial term (image widths)."""
+    """F in image widths, alpha, and the radial term for coordinates in image widths."""
     rotations: FloatArray
     shifts: FloatArray
     true: FloatArray
@@ -176,12 +188,12 @@ class _Fit(NamedTuple):
 
     @property
     def motions(self) -> _kernels.Motions:
-        """The camera and the motions, as the kernels take them."""
+        """The camera and the motions in the form that the kernels take."""
         return _kernels.Motions(self.camera, self.rotations, self.shifts)
 
 
 def _with_noise(data: Matches, place: float, factor_u: float) -> Matches:
-    """Return the same matches with other noise of places, and another factor on that of u."""
+    """Return the same matches with other noise of image points, and another factor for u."""
     variances = data.variances.copy()
     variances[..., :2] = place**2
     variances[..., 2] *= factor_u**2
@@ -212,7 +224,7 @@ def scan_focal_length(
     image_size : (int, int)
         Width and height of the raw image.
     seed : int
-        Of the choice of matches where there are many.
+        Random seed of the choice of matches, if there are more than are used.
 
     Raises
     ------
@@ -252,14 +264,14 @@ def scan_focal_length(
 
 
 def find_rest(pairs: Sequence[PairMatches]) -> tuple[float, float]:
-    """Tell whether the camera rests.
+    """Measure whether the camera rests.
 
     Returns
     -------
     float
-        Share of the pairs of views, near and far in time, in which most matches stay in place.
+        Fraction of the pairs of views, near and far in time, in which most matches do not move.
     float
-        Share of all matches that move nevertheless.
+        Fraction of all matches that move nevertheless.
     """
     judged = [pair.moved_px for pair in pairs if len(pair.points_first) >= _FEWEST_MATCHES]
     if not judged:
@@ -271,17 +283,18 @@ def find_rest(pairs: Sequence[PairMatches]) -> tuple[float, float]:
 def find_strangers(
     pairs: Sequence[PairMatches], scan: RigidityScan, image_size: tuple[int, int]
 ) -> list[BoolArray]:
-    """Tell for each pair which matches do not follow its majority's motion.
+    """Tell, for each pair, which matches do not follow the motion of the majority.
 
-    What is judged is a match's place and virtual depth with the best hypothesis' camera: what rests
-    in the image while the scene turns before it, and what moves on its own. A match whose virtual
-    depth is not known may be at any depth.
+    The image point and the virtual depth of each match are compared with the motion, for the camera
+    of the best hypothesis. This finds objects that rest in the image while the scene rotates in
+    front of them, and objects that move on their own. A match with unknown virtual depth may be at
+    any depth.
 
     Parameters
     ----------
     pairs : sequence of PairMatches
     scan : RigidityScan
-        Of these pairs.
+        The scan of these pairs.
     image_size : (int, int)
     """
     width = float(image_size[0])
@@ -310,7 +323,7 @@ def find_strangers(
 
 
 def _fill_u(points: FloatArray, known: BoolArray, value: float) -> FloatArray:
-    """Return the points with another u where it is not known."""
+    """Return the points with u replaced by `value` where it is not known."""
     filled = points.copy()
     filled[~known, 2] = value
     return filled
@@ -321,22 +334,22 @@ def find_backdrop(
 ) -> tuple[float, list[BoolArray]]:
     """Find the part of the image that rests while the scene moves.
 
-    Far things rest too when a camera moves sideways, but they follow the motion of the rest of the
-    scene; a backdrop does not.
+    Far objects rest in the image too when the camera moves sideways, but they agree with the motion
+    of the scene; a backdrop does not.
 
     Parameters
     ----------
     pairs : sequence of PairMatches
     strange : sequence of (n,) bool
-        Of `find_strangers`.
+        Result of `find_strangers`.
     image_size : (int, int)
 
     Returns
     -------
     float
-        The part of the image, of that where features are.
+        The fraction of the image that rests, of the part in which there are features.
     list of (n,) bool
-        For each pair, which matches lie in it and rest.
+        For each pair, the matches that are in this part and rest.
     """
     n_cells = _CELLS**2
     counts, still = np.zeros(n_cells), np.zeros(n_cells)
@@ -362,13 +375,13 @@ def find_backdrop(
 
 
 def _choose_pairs(pairs: Sequence[PairMatches]) -> list[PairMatches]:
-    """Return the pairs that tell most: many matches that moved far, over all views."""
+    """Return the most informative pairs: with many matches that moved far, from all views."""
     usable = []
     for pair in pairs:
         known, moved = pair.known, pair.moved_px
         if known.sum() < _FEWEST_MATCHES or np.median(moved[known]) < _MOVES_PX:
             continue
-        # what rests before a camera (or a turntable) that moves is not of the scene
+        # A match that rests while the camera (or a turntable) moves does not belong to the scene.
         known &= moved > RESTS_PX
         if known.sum() >= _FEWEST_MATCHES:
             usable.append((pair, known, float(np.median(moved[known]))))
@@ -379,8 +392,9 @@ def _choose_pairs(pairs: Sequence[PairMatches]) -> list[PairMatches]:
             stage="start",
             evidence={"pairs": len(pairs)},
         )
-    # A pair's worth: motion grows with the time between its views, matches fall. In turn for every
-    # view, so that no part of the recording is left out.
+    # The worth of a pair is its motion, which grows with the time between its views, times the
+    # number of matches, which decreases. Pairs are chosen for every view in turn, so that no part
+    # of the recording is left out.
     worth = {(pair.first, pair.second): moved * float(known.sum()) for pair, known, moved in usable}
     order = sorted(usable, key=lambda entry: -worth[entry[0].first, entry[0].second])
     count: dict[int, int] = {}
@@ -420,7 +434,7 @@ def _pack(
     most: int,
     rng: np.random.Generator | None,
 ) -> Matches:
-    """Return so many matches of each pair at most, at random or (no generator) the first."""
+    """Return a limited number of matches of each pair: random ones, or (no generator) the first."""
     shape = (len(pairs), most)
     places = np.zeros((2, *shape, 3))
     variances = np.ones((*shape, 2, 3))
@@ -444,11 +458,11 @@ def _pack(
 
 
 def _parameters(fit: _Fit, middle: float) -> FloatArray:
-    """Return derivatives of (turn, shift, log F, alpha, radial) by the parameters, (p, 9, 9).
+    """Return derivatives of (rotation, translation, log F, alpha, radial) by parameters, (p, 9, 9).
 
-    The parameters are a turn, the shift in units of the depth at the median u, log F, the log of
-    the distance of alpha from the median u, and the radial term. So points at the median depth
-    stay where they are when alpha changes, and alpha cannot pass the depths that are seen.
+    The parameters are a rotation, the translation in units of the depth at the median u, log F, the
+    logarithm of the distance of alpha from the median u, and the radial term. With these, points at
+    the median depth do not move when alpha changes, and alpha stays below the median u.
     """
     distance = middle - float(fit.camera[1])
     derivatives = np.tile(np.eye(9), (len(fit.shifts), 1, 1))
@@ -496,13 +510,13 @@ def _step(data: Matches, fit: _Fit, steps: FloatArray, middle: float) -> _Fit:
 
 
 def _reduce(normal: _Normal, dampings: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Eliminate the motions.
+    """Eliminate the motions from the normal equations (Schur complement).
 
     Return the solutions (p, 6, 4) of the motions for the camera's three columns and the gradient,
-    the camera's matrix, and its gradient by pair (p, 3).
+    the reduced matrix of the camera, and the contribution of each pair to its gradient, (p, 3).
     """
     own = normal.normals[:, :6, :6].copy()
-    diagonal = np.einsum("pii->pi", own)  # a view, damped in place
+    diagonal = np.einsum("pii->pi", own)  # a view of the array, so that damping changes it
     diagonal += dampings[:, None] * diagonal + _LEAST_CURVATURE
     cross = normal.normals[:, :6, 6:]
     right = np.concatenate([cross, normal.gradients[:, :6, None]], axis=2)
@@ -513,7 +527,7 @@ def _reduce(normal: _Normal, dampings: FloatArray) -> tuple[FloatArray, FloatArr
 
 
 def _relax(data: Matches, fit: _Fit, middle: float, rounds: int) -> tuple[_Fit, _Normal]:
-    """Minimise over the motions alone, each pair with a damping of its own."""
+    """Minimize over the motions alone; each pair has its own damping."""
     dampings = np.full(len(data.first), 1e-3)
     normal = _accumulate(data, fit, middle)
     for _ in range(rounds):
@@ -536,10 +550,11 @@ def _relax(data: Matches, fit: _Fit, middle: float, rounds: int) -> tuple[_Fit, 
 
 
 def _solve(data: Matches, fit: _Fit, free: tuple[bool, bool, bool], iterations: int) -> _Fit:
-    """Minimise over the motions and what is free of the camera (Levenberg-Marquardt).
+    """Minimize over the motions and the free parameters of the camera (Levenberg-Marquardt).
 
-    Epipolar lines are so much sharper than depths that the linear equations hold for small steps of
-    the camera only. So a step is judged after the motions have followed it.
+    Matches are so much more accurate across epipolar lines than along them that the linear
+    equations hold for small steps of the camera only. Therefore a step of the camera is judged
+    after the motions have been optimized for it.
     """
     chosen = np.flatnonzero(free)
     middle = _middle_u(data)
@@ -568,7 +583,7 @@ def _solve(data: Matches, fit: _Fit, free: tuple[bool, bool, bool], iterations: 
 
 
 def _limit(step: FloatArray) -> FloatArray:
-    """Keep steps where the linear equations say something."""
+    """Limit steps to the size for which the linear equations are a good approximation."""
     return np.clip(step, -0.5, 0.5)
 
 
@@ -581,13 +596,13 @@ def _middle_u(data: Matches) -> float:
 
 
 def _align(data: Matches, focal: float, alpha: float) -> _Fit:
-    """Return the motions that bring the points of first views nearest to those of second ones."""
+    """Return the motions that best align the points of first views with those of second views."""
     clouds = []
     for points in (data.first, data.second):
         depth = 1.0 / np.maximum(points[..., 2:] - alpha, _LEAST_DEPTH)
         clouds.append(np.concatenate([points[..., :2] / focal, np.ones_like(depth)], -1) * depth)
     source, target = clouds
-    # noise of the depths
+    # Variance of the depth 1 / (u - alpha) of each point.
     spread = source[..., 2] ** 4 * data.variances[..., 0, 2]
     spread += target[..., 2] ** 4 * data.variances[..., 1, 2]
     trust = np.where(data.used, 1.0 / np.maximum(spread, 1e-300), 0.0)
@@ -626,7 +641,7 @@ def _scan(data: Matches, focals: FloatArray) -> list[_Fit]:
 
 
 def _find_minima(scan: Sequence[_Fit]) -> list[_Fit]:
-    """Return the fits that are better than their neighbours in the scan."""
+    """Return the fits that are better than their neighbors in the scan."""
     costs = np.array([np.inf, *(fit.cost for fit in scan), np.inf])
     lower = (costs[1:-1] <= costs[:-2]) & (costs[1:-1] <= costs[2:])
     return [fit for fit, chosen in zip(scan, lower, strict=True) if chosen]
@@ -635,7 +650,7 @@ def _find_minima(scan: Sequence[_Fit]) -> list[_Fit]:
 def _judge(
     data: Matches, minima: Sequence[_Fit], views: IntArray, width: float
 ) -> tuple[FocalHypothesis, ...]:
-    """Return the minima that survive, with sigmas that know what matches of a view share."""
+    """Return the minima to keep; their sigmas allow for errors that matches of a view share."""
     least = min(fit.cost for fit in minima)
     found: list[FocalHypothesis] = []
     for fit in sorted(minima, key=lambda fit: fit.cost):
@@ -643,8 +658,8 @@ def _judge(
             _accumulate(data, fit, _middle_u(data)), np.zeros(len(data.first))
         )
         plain = np.linalg.inv(matrix)
-        # Pairs of one view are not independent: their pulls are summed view by view (a sandwich
-        # estimate, clustered by view), each pair counting half for each of its two views.
+        # Pairs that share a view are not independent. Their gradients are summed view by view (a
+        # sandwich estimate, clustered by view); each pair counts half for each of its two views.
         by_view = np.zeros((int(views.max()) + 1, 3))
         for side in range(2):
             np.add.at(by_view, views[:, side], pulls)
@@ -664,11 +679,12 @@ def _judge(
 
 
 def _measure_noise(data: Matches, fit: _Fit) -> tuple[float, float]:
-    """Return factors on the noise of places and on that of u, from the residuals of a fit.
+    """Return factors for the noise of image points and for that of u, from the residuals of a fit.
 
-    Across epipolar lines only places have noise. Along them it is that of u, as far as a match has
-    parallax, and errors of u that both views share show there and nowhere else. Of this and of what
-    the two views' u differ by, the larger counts.
+    Across epipolar lines, only the noise of image points matters. Along them, the noise of u adds
+    to it, in proportion to the parallax of a match; errors of u that both views share are visible
+    only there. The factor of u is the larger of two estimates: from the residuals along epipolar
+    lines, and from the differences between the u of the two views.
     """
     residuals, jacobians = np.empty((*data.used.shape, 3)), np.empty((*data.used.shape, 3, 3))
     _kernels.list_residuals(fit.motions, data, residuals, jacobians)
@@ -692,5 +708,5 @@ def _measure_noise(data: Matches, fit: _Fit) -> tuple[float, float]:
 
 
 def _measure_spread(values: FloatArray) -> float:
-    """Return the standard deviation of the middle of a distribution about zero."""
+    """Return a robust standard deviation about zero, from the median of the absolute values."""
     return 1.4826 * float(np.median(np.abs(values)))
