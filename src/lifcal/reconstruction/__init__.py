@@ -1,7 +1,7 @@
 """Camera, poses and points in one record, and the observations that they explain.
 
-`Reconstruction` holds what an adjustment estimates, `Observations` where points were measured in
-micro images; `triangulate` finds points from poses and tracks.
+`Reconstruction` holds the unknowns of an adjustment; `Observations` holds the measured positions of
+points in micro images; `triangulate` computes points from poses and tracks.
 """
 
 from lifcal.reconstruction.observations import Observations, read_observations, write_observations

@@ -1,4 +1,4 @@
-"""What was measured: points in micro images, with the view, the scene point and the lens."""
+"""Observations: measured points in micro images, with the view, the scene point and the lens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ OPTIONAL_COLUMNS = ("lens_type", "sigma")
 _MAX_PX = 1e6
 _LARGEST_ID = 2**53
 _SAME_CENTER = 0.1
-"""Pitches by which a center may be off its grid's."""
+"""Largest distance, in pitches, between a center and the nearest one of the grid for which both are
+taken to be the same."""
 _WRONG_TYPES = 0.05
 _MAX_TYPES = 3
 
@@ -37,18 +38,18 @@ class Observations:
     Parameters
     ----------
     view_indices, point_indices : (n,) int64
-        Into `view_ids` and `point_ids`.
+        Indices into `view_ids` and `point_ids`.
     centers_raw_px : (n, 2) float64
         Center of the micro image in which the point was measured, recorded raw coordinates.
     points_raw_px : (n, 2) float64
         The measured point, recorded raw coordinates.
     covariances_px2 : (n, 2, 2) float64
-        Of the measured point. All identity where nothing is known: the adjustment estimates the
-        common factor.
+        Covariance of the measured point. If nothing is known, all are the identity; the adjustment
+        estimates a common factor.
     lens_types : (n,) int64
     view_ids : (n_views,) int64
     point_ids : (n_points,) int64
-        What the caller calls them, ascending.
+        The caller's numbers of views and points, ascending.
     """
 
     view_indices: IntArray
@@ -77,12 +78,12 @@ class Observations:
         Parameters
         ----------
         views, points : (n,) int
-            Any integers: what the caller calls the views and scene points.
+            The caller's numbers of the view and the scene point of each observation: any integers.
         centers_raw_px, points_raw_px : (n, 2) float64
         sigma_px : (n,) float64, optional
             Standard deviation of each coordinate.
         covariances_px2 : (n, 2, 2) float64, optional
-            Instead of `sigma_px`.
+            Covariance of each point, instead of `sigma_px`.
         lens_types : (n,) int, optional
 
         Raises
@@ -113,7 +114,7 @@ class Observations:
         if types.min() < 0 or types.max() >= _MAX_TYPES:
             bad_type = types.min() if types.min() < 0 else types.max()
             raise InputError(f"lens_type has {bad_type}, needs 0, 1 or 2")
-        # a micro image is the same if its center is, to a hundredth of a pixel
+        # Two micro images are the same if their centers agree to a hundredth of a pixel.
         lens = np.rint(100.0 * centers)
         order = np.lexsort((lens[:, 0], lens[:, 1], view_names, point_names))  # last key first
         lens = lens[order]
@@ -164,8 +165,8 @@ class Observations:
 
     @cached_property
     def centers(self) -> tuple[FloatArray, IntArray]:
-        """The different micro-image centers, (n_centers, 2), and each observation's index."""
-        # as complex numbers, because unique along an axis is slow
+        """The distinct micro-image centers, (n_centers, 2), and the index of each observation's."""
+        # They are packed into complex numbers, because np.unique along an axis is slow.
         packed = self.centers_raw_px[:, 0] + 1j * self.centers_raw_px[:, 1]
         unique, index = np.unique(packed, return_inverse=True)
         table = np.column_stack([unique.real, unique.imag])
@@ -173,9 +174,9 @@ class Observations:
 
     @cached_property
     def pairs(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Point and view of each (point, view) pair, and where its observations begin.
+        """Point and view of each (point, view) pair, and the index at which its observations begin.
 
-        The last has one entry more, the number of observations.
+        The last array has one more entry, the number of observations.
         """
         change = (np.diff(self.point_indices) != 0) | (np.diff(self.view_indices) != 0)
         first = np.concatenate([[0], np.flatnonzero(change) + 1])
@@ -191,7 +192,8 @@ class Observations:
         Raises
         ------
         InputError
-            If the centers are not the grid's, or types were given and are not.
+            If the centers are not those of the grid, or if types were given that differ from those
+            of the grid.
         """
         table, index = self.centers
         lenses = grid.nearest(table)
@@ -268,7 +270,7 @@ def read_observations(path: str | Path) -> Observations:
     Raises
     ------
     DataError
-        Names the line and what is wrong with it.
+        If a line cannot be read; the message names the line and the problem.
     """
     path = Path(path)
     text = read_bytes(path, limit=1 << 31).decode("utf-8-sig", errors="replace")

@@ -1,4 +1,4 @@
-"""Camera, poses and points in one record, and where the camera shows the points."""
+"""Camera, poses and points in one record, and the projection of the points."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from lifcal.geometry import RigidTransform
 
 @dataclass(frozen=True, eq=False)
 class Reconstruction:
-    """A camera, its poses and the points of a scene: all that an adjustment estimates.
+    """A camera, its poses and the points of a scene: all unknowns of an adjustment.
 
-    Lengths are in millimetres once the scale is known, and of any scale before.
+    Lengths are in millimeters once the scale is known, and have an arbitrary scale before.
 
     Parameters
     ----------
@@ -27,12 +27,13 @@ class Reconstruction:
     distortion : Distortion
     rotations : (n_views, 3, 3) float64
     translations_mm : (n_views, 3) float64
-        Of `cam_from_world`.
+        Rotation and translation of `cam_from_world` for each view.
     points_world_mm : (n_points, 3) float64
     focus : (0,) or (1 + n_types,) float64
-        g of the focus-vignetting term and 1 / u_T of each lens type; empty: the term is off.
+        Strength g of the focus-vignetting term, and 1 / u_T of each lens type; empty if the term is
+        not used.
     tilt : (0,) or (2,) float64
-        t_x and t_y of the micro-lens array; empty: the array is taken as parallel to the sensor.
+        t_x and t_y of the micro-lens array; empty if the array is taken as parallel to the sensor.
     """
 
     array: PinholeArray
@@ -67,7 +68,7 @@ class Reconstruction:
         cam_from_world: Sequence[RigidTransform],
         points_world_mm: npt.ArrayLike,
     ) -> Reconstruction:
-        """Build from transforms."""
+        """Build a reconstruction whose poses are given as rigid transforms."""
         return cls(
             array,
             distortion,
@@ -93,7 +94,7 @@ class Reconstruction:
 
     @property
     def array_tilt(self) -> ArrayTilt | None:
-        """The tilt as the camera holds it; None where the array is taken as parallel."""
+        """The tilt in the form that a camera holds; None if the array is taken as parallel."""
         return ArrayTilt(*self.tilt.tolist()) if len(self.tilt) else None
 
     @property
@@ -102,16 +103,17 @@ class Reconstruction:
         return np.array([self.array.principal_x_px, self.array.principal_y_px])
 
     def cam_points(self, points: IntArray, views: IntArray) -> FloatArray:
-        """Return points in the frames of views, (n, 3)."""
+        """Return points in the camera frames of the given views, (n, 3)."""
         return np.asarray(
             np.einsum("nij,nj->ni", self.rotations[views], self.points_world_mm[points])
             + self.translations_mm[views]
         )
 
     def virtual_points(self, points_cam: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return where the recorded virtual image shows points, (n, 2), and their u, (n,).
+        """Return the positions of points in the recorded virtual image, (n, 2), and their u, (n,).
 
-        Behind a tilted array, u is what the lenses there show. NaN behind the camera.
+        With a tilted array, u is the virtual depth that the lenses there show. The results are NaN
+        for points behind the camera.
         """
         z = np.where(points_cam[:, 2] > 0.0, points_cam[:, 2], np.nan)
         principal = self.principal_px
@@ -127,13 +129,13 @@ class Reconstruction:
         return tilt.at(points_und_px, self.principal_px)
 
     def with_focus(self, focal_planes: FloatArray | None, strength: float = 0.0) -> Reconstruction:
-        """Return it with the focus term on, at these focal planes (u_T), or off (None)."""
+        """Return the reconstruction with a focus term at focal planes u_T; None removes it."""
         if focal_planes is None:
             return replace(self, focus=np.zeros(0))
         return replace(self, focus=np.concatenate([[strength], 1.0 / focal_planes]))
 
     def positions_world_mm(self) -> FloatArray:
-        """Return where the camera was, (n_views, 3)."""
+        """Return the position of the camera in each view, (n_views, 3)."""
         return np.asarray(-np.einsum("vji,vj->vi", self.rotations, self.translations_mm))
 
     def as_vector(self) -> FloatArray:
@@ -155,7 +157,7 @@ class Reconstruction:
         )
 
     def step(self, intrinsics: FloatArray, poses: FloatArray, points: FloatArray) -> Reconstruction:
-        """Move on the manifold: poses as `RigidTransform.step` does, all else by addition."""
+        """Add a step to all unknowns: poses by `RigidTransform.step`, the others by addition."""
         turns = Rotation.from_rotvec(poses[:, :3])
         rotations = (turns * Rotation.from_matrix(self.rotations.copy())).as_matrix()
         moved = replace(
@@ -167,7 +169,7 @@ class Reconstruction:
         return moved.with_intrinsics(self.as_vector() + intrinsics)
 
     def scaled(self, factor: float) -> Reconstruction:
-        """Return the same images from a scene `factor` times as large."""
+        """Return the reconstruction of a scene `factor` times as large, with the same images."""
         return replace(
             self,
             array=replace(self.array, beta_mm=self.array.beta_mm * factor),

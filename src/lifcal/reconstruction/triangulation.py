@@ -1,4 +1,4 @@
-"""Points from where several views show them."""
+"""Triangulation of scene points from their positions in several views."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from lifcal.reconstruction.reconstruction import Reconstruction
 def triangulate(
     reconstruction: Reconstruction, views: IntArray, points_virt_px: FloatArray
 ) -> FloatArray:
-    """Return the point nearest to the rays through places in virtual images, (3,).
+    """Return the point nearest to the rays through its positions in virtual images, (3,).
 
     Parameters
     ----------
     reconstruction : Reconstruction
-        Its points have no part in it.
+        Camera and poses; the points in it are not used.
     views : (n,) int64
-        Two or more.
+        Indices of two or more views.
     points_virt_px : (n, 2) float64
-        Where the recorded virtual images of these views show the point, raw px.
+        Position of the point in the recorded virtual images of these views, in raw px.
     """
     principal, focal = reconstruction.principal_px, reconstruction.array.focal_px
     ideal = reconstruction.distortion.undistort(points_virt_px, principal)
@@ -31,7 +31,7 @@ def triangulate(
     weights = np.ones(len(views))
     point = np.zeros(3)
     for _ in range(3):
-        # x - o minus its part along the ray, over the distance: an angle
+        # The residual is the component of x - o across the ray, divided by the distance: an angle.
         direction = rays / np.linalg.norm(rays, axis=1, keepdims=True)
         across = np.eye(3) - direction[:, :, None] * direction[:, None, :]
         matrix = np.einsum("n,nij->ij", weights, across)
