@@ -1,7 +1,8 @@
-"""Measuring where scene points are in each micro image that sees them, on raw pixels.
+"""Measurement of scene points in every micro image that sees them, on raw pixels.
 
-`choose_tracks` and `find_views` choose points and views, `predict` says where micro images show
-them, `cut_patches` takes the pixels, and `measure` fits one texture to all micro images of a point.
+`choose_tracks` and `find_views` choose points and views, `predict` computes their positions in
+micro images, `cut_patches` cuts out the pixels there, and `measure` fits one texture to all micro
+images of a point.
 """
 
 from lifcal.measure.measurement import (

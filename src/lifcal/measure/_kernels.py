@@ -1,14 +1,14 @@
-"""Compiled loops of the measure room: one texture for each track, one place in each micro image.
+"""Compiled loops of the measure room: each track has one texture, each micro image one position.
 
 The texture of a track is a cubic B-spline surface over (s, t), measured in raw pixels of a micro
 image of the reference view, with the measured point at its origin. Micro image k shows it at
 
     p = place_k + shift_k + A_k (s, t),    A_k = jacobian_k + tilt_k slope^T
 
-in recorded raw coordinates. The slope of the surface is common to all images of the track. Before,
-each pixel is moved to where a pinhole would have seen what it shows (see `lifcal.virtual.optics`).
-Pixel values are compared as they were recorded: only the texture, which many images determine
-together, is interpolated.
+in recorded raw coordinates. The slope of the surface is common to all images of the track. Before
+the fit, each pixel is moved to where a pinhole would have seen its content (see
+`lifcal.virtual.optics`). Pixel values are compared as they were recorded: only the texture, which
+many images determine together, is interpolated.
 """
 
 from __future__ import annotations
@@ -31,54 +31,59 @@ RAN_AWAY = 3
 
 PIXEL_X, PIXEL_Y, PIXEL_VALUE, PIXEL_WEIGHT = 0, 1, 2, 3
 PIXEL_COLUMNS = 4
-"""Columns of a list of pixels: raw x and y where a pinhole would see them, value, and weight."""
+"""Number of columns of a list of pixels: raw x and y at which a pinhole would see them, value, and
+weight."""
 
 FOUND_X, FOUND_Y, FOUND_GAIN, FOUND_OFFSET = 0, 1, 2, 3
 FOUND_XX, FOUND_XY, FOUND_YY = 4, 5, 6
 FOUND_SQUARE, FOUND_VARIATION, FOUND_PIXELS = 7, 8, 9
 FOUND_COLUMNS = 10
-"""Columns of what is found for an image: shift in px, gain and offset of the brightness; the
-information on the shift for noise of variance 1; the weighted sum of squared residuals, that of the
-image about its own mean, and the number of pixels."""
+"""Number of columns of the result for an image: shift in px, gain and offset of the brightness; the
+information on the shift for noise of variance 1; the weighted sums of squares of the residuals and
+of the image about its own mean; and the number of pixels."""
 
 SLOPE_XX, SLOPE_XY, SLOPE_YY, SLOPE_X, SLOPE_Y = 0, 1, 2, 3, 4
 SLOPE_SUMS = 5
-"""Entries of the normal equations of a surface's slope: information, then right-hand side."""
+"""Number of entries of the normal equations of a surface's slope: information (3), then right-hand
+side (2)."""
 
 _FIRST_STEPS = 3
-"""Gauss-Newton steps of an image in the first round. Later rounds start so close that one step is
-enough."""
+"""Number of Gauss-Newton steps of an image in the first round. Later rounds start so close to the
+solution that one step is enough."""
 _LONGEST_STEP_PX = 0.7
-"""Longest Gauss-Newton step: the linear equations hold for less than a pixel."""
+"""Longest Gauss-Newton step, because the linear equations hold for less than a pixel."""
 _FEWEST_PIXELS = 12
-"""Least number of pixels of an image that is measured: three for each of its four unknowns."""
+"""Smallest number of pixels of an image that is measured: three for each of its four unknowns."""
 _UNKNOWNS = 4.0
-"""Unknowns of an image, which take degrees of freedom off: shift x and y, gain, offset."""
+"""Number of unknowns of an image (shift x and y, gain, offset), by which the degrees of freedom are
+reduced."""
 _LEAST_GAIN, _MOST_GAIN = 0.2, 5.0
-"""Range of the gain between an image and the texture. Beyond, the image shows something else."""
+"""Range of the gain between an image and the texture. Outside of it, the image shows something
+else."""
 _MOST_UNEXPLAINED = 0.5
 """Largest fraction of an image's variation that the texture may leave unexplained."""
 _TEXTURE_MARGIN_PX = 0.75
-"""Distance beyond the window from which pixels still shape the texture, so that an image that
-shifts within its window does not leave the texture."""
+"""Distance beyond the window up to which pixels still determine the texture, so that the window
+stays on the texture when an image is shifted."""
 _SMOOTHNESS = 1e-3
 """Weight of the differences of neighboring coefficients, relative to the mean information on a
 coefficient. Coefficients that no pixel reaches follow their neighbors."""
 _OVERSHOOT = 1.3
-"""Factor on the step of the slope. The texture was fitted with the old slope and adapts only in the
-next round, so the step comes out too small."""
+"""Factor by which the step of the slope is multiplied. The texture was fitted with the old slope
+and adapts only in the next round, so the computed step is too small."""
 _OPTIONS: Any = {"cache": True, "fastmath": {"contract", "reassoc", "nsz", "arcp"}}
 """Numba options of the loops over pixels. All their numbers are finite, so relaxed floating-point
-rules change nothing but the last digits."""
+rules change only the last digits."""
 
 
 class OpticalTables(NamedTuple):
-    """Tables by lens type and distance from the micro-image center, see `LensOptics`.
+    """Tables over the lens type and the distance from the micro-image center, see `LensOptics`.
 
     Parameters
     ----------
     weights, shifts, drifts : (n_types, n_bins) float64
-        Inverse noise variance of a pixel; displacement by the aperture, and by the pixel's width.
+        Inverse noise variance of a pixel; displacement of a pixel caused by the aperture, and that
+        caused by the pixel's width.
     radius : float
         Radius in px of the part of a micro image that is used.
     """
@@ -101,17 +106,17 @@ class Images(NamedTuple):
     centers : (n, 2) float64
         Micro-image centers.
     places : (n, 2) float64
-        Predicted places of the points.
+        Predicted positions of the points.
     starts : (n, 2) float64
-        Shift from `places` at which the search begins, which says where the texture's origin is.
+        Shift from `places` at which the search starts, and which defines the texture's origin.
     anchored : (n,) bool
-        Images whose start is known to be the point itself.
+        Whether the start of an image is known to be the point itself.
     jacobians, tilts : (n, 2, 2) and (n, 2) float64
         See the module's docstring.
     types : (n,) int64
         Row of the optical tables.
     bends : (n,) float64
-        Factor on the tabulated shifts, the relative defocus.
+        Relative defocus, by which the tabulated shifts are multiplied.
     blurs : (n,) float64
         Variance of the blur along an axis, px^2.
     """
@@ -149,7 +154,7 @@ class Settings(NamedTuple):
     Parameters
     ----------
     window : float
-        Radius around the point, px of the texture.
+        Radius of the window around the point, in px of the texture.
     texture : TextureGrid
     pixel : float
         Variance of a pixel along an axis, px^2.
@@ -166,7 +171,7 @@ class Settings(NamedTuple):
 
 
 class Patch(NamedTuple):
-    """Usable pixels of one micro image, and how it shows the texture.
+    """Usable pixels of one micro image, and the map from it to the texture.
 
     Parameters
     ----------
@@ -174,9 +179,9 @@ class Patch(NamedTuple):
     n : int
         Number of pixels.
     inverse : (2, 2) float64
-        Inverse of A: from raw pixels to the texture.
+        Inverse of A, which maps raw pixels to the texture.
     curve : (3,) float64
-        From `curve_texture`.
+        Result of `curve_texture`.
     """
 
     pixels: FloatArray
@@ -187,9 +192,10 @@ class Patch(NamedTuple):
 
 @njit(cache=True)
 def look_up(table, kind, away):
-    """Return a table's value for a lens type at a distance in px, linear between bins.
+    """Return a table's value for a lens type at a distance in px, interpolated linearly.
 
-    Beyond the last bin it extrapolates linearly. NaN for a distance that is NaN or negative.
+    Beyond the last bin it is extrapolated linearly. It is NaN for a distance that is NaN or
+    negative.
     """
     at = away * BINS_PER_PX
     if not at >= 0.0:
@@ -200,10 +206,10 @@ def look_up(table, kind, away):
 
 @in_parts(lambda points: len(points), least=256)
 def shift_points(begin, end, points, centers, types, bends, shifts, out):
-    """Fill `out` with where devignetted images show points that a pinhole would show at `points`.
+    """Fill `out` with positions in flat-fielded images; a pinhole would see the points at `points`.
 
-    A point at distance m from its center is seen at m + t, where t = bend shift(m + t). NaN for
-    points that are NaN, or farther from the center than the table of shifts reaches.
+    A point at distance m from its center is seen at m + t, where t = bend shift(m + t). The result
+    is NaN for points that are NaN, or farther from the center than the table of shifts reaches.
     """
     reach = (shifts.shape[1] - 1.0) / BINS_PER_PX
     for k in range(begin, end):
@@ -242,7 +248,7 @@ def spline(f, w, d, e):
 
 @njit(cache=True, inline="always")
 def on_texture(gs, gt, size):
-    """Tell whether all 4 x 4 coefficients around a place exist; False for NaN."""
+    """Tell whether all 4 x 4 coefficients around a position exist; False for NaN."""
     return 1.0 <= gs < size - 2 and 1.0 <= gt < size - 2
 
 
@@ -282,8 +288,8 @@ def solve_band(matrix, rhs):
 def pull_pixels(patch, corner, center, kind, bend, tables, pixels):
     """List the usable pixels of a patch, and return how many there are.
 
-    `tables` is an `OpticalTables`. `pixels` (at least side^2, PIXEL_COLUMNS) gets the places where
-    a pinhole would see them, values and weights.
+    `tables` is an `OpticalTables`. `pixels` (at least side^2, PIXEL_COLUMNS) gets the positions at
+    which a pinhole would see them, values and weights.
     """
     weights, shifts, drifts, radius = tables.weights, tables.shifts, tables.drifts, tables.radius
     n = 0
@@ -312,8 +318,8 @@ def pull_pixels(patch, corner, center, kind, bend, tables, pixels):
 def add_to_texture(patch, place, gain, offset, window, texture, matrix, rhs):
     """Add an image's pixels to the normal equations of a texture's coefficients.
 
-    `place` (2,) is where the image shows the texture's origin; `matrix` and `rhs` are as
-    `solve_band` takes them.
+    `place` (2,) is the position of the texture's origin in the image; `matrix` and `rhs` are those
+    of `solve_band`.
     """
     pixels, n, inverse, curve = patch.pixels, patch.n, patch.inverse, patch.curve
     spacing, size = texture.spacing, texture.size
@@ -361,9 +367,10 @@ def add_to_texture(patch, place, gain, offset, window, texture, matrix, rhs):
 def fit_place(patch, start, coefficients, window, texture, steps, last, found):
     """Register one image with the texture: Gauss-Newton on its shift, gain and offset.
 
-    `found` (FOUND_COLUMNS,) holds shift, gain and offset to start with and gets the result after
-    `steps` steps. If `last` is 1, residuals and information are evaluated once more where the last
-    step ends; if it is 0, they are those before it. Returns False if the image cannot be measured.
+    `found` (FOUND_COLUMNS,) contains the start values of shift, gain and offset, and gets the
+    result after `steps` steps. If `last` is 1, residuals and information are evaluated once more
+    after the last step; if it is 0, they are those before it. Returns False if the image cannot be
+    measured.
     """
     pixels, n, inverse, curve = patch.pixels, patch.n, patch.inverse, patch.curve
     spacing, size = texture.spacing, texture.size
@@ -386,7 +393,7 @@ def fit_place(patch, start, coefficients, window, texture, steps, last, found):
         square = s0 = s1 = s2 = 0.0
         used = 0
         for k in range(n):
-            # The window stays where it was at the start, so that every step has the same pixels.
+            # The window stays at its start position, so that every step uses the same pixels.
             dx = pixels[k, PIXEL_X] - start[0]
             dy = pixels[k, PIXEL_Y] - start[1]
             s = inverse[0, 0] * dx + inverse[0, 1] * dy
@@ -497,11 +504,11 @@ def invert_affine(jacobian, tilt, slope, out):
 
 @njit(cache=True)
 def curve_texture(inverse, blur, pixel, spacing, out):
-    """Fill `out` (3,) with the factors on the texture's second derivatives xx, xy, yy.
+    """Fill `out` (3,) with factors of the texture's second derivatives xx, xy, yy that model blur.
 
-    A blur of small variance adds half its covariance times the second derivatives to a value. The
-    variance is that of the image's blur and of its pixel (px^2, along an axis), brought to the
-    texture by `inverse`, less the pixel of the reference view, which the texture contains already.
+    A small blur adds half its covariance times the second derivatives to a value. The covariance is
+    that of the image's blur and of its pixel (px^2, along an axis), transformed to the texture by
+    `inverse`, minus that of a pixel of the reference view, which the texture contains already.
     """
     wide = blur + pixel
     scale = 0.5 / (spacing * spacing)
@@ -558,7 +565,7 @@ def pin_origin(status, anchored, starts, jacobians, tilts, slope, found):
 def add_to_slope(patch, found, place, tilt, coefficients, window, texture, sums):
     """Add an image's information on the surface's slope to `sums` (SLOPE_SUMS,).
 
-    The image's place, gain and offset are unknown as well and are eliminated.
+    The image's position, gain and offset are unknown as well and are eliminated.
     """
     pixels, n, inverse, curve = patch.pixels, patch.n, patch.inverse, patch.curve
     spacing, size = texture.spacing, texture.size
@@ -614,7 +621,7 @@ def add_to_slope(patch, found, place, tilt, coefficients, window, texture, sums)
             rhs[a] += weight * row[a] * off
             for b in range(a + 1):
                 normal[a, b] += weight * row[a] * row[b]
-    # Eliminate place, gain and offset, the first four unknowns.
+    # Eliminate position, gain and offset, the first four unknowns.
     for a in range(4):
         if not normal[a, a] > 1e-12:
             return
@@ -637,10 +644,11 @@ def measure_tracks(
     """Measure every image of every track.
 
     The images of track i are offsets[i] to offsets[i + 1]. `images` is an `Images`, `tables` an
-    `OpticalTables`, `prior` a `SlopePrior`, `settings` a `Settings`. `slopes` (n_tracks, 2) hold
-    where to start and get the result. `found` (n_images, FOUND_COLUMNS) gets the shifts from
-    `images.places` and the rest, `status` (n_images,) gets MEASURED or a reason why not, `noises`
-    (n_tracks,) the variance of a pixel in the middle of a micro image about its texture.
+    `OpticalTables`, `prior` a `SlopePrior`, `settings` a `Settings`. `slopes` (n_tracks, 2)
+    contains the start values and gets the result. `found` (n_images, FOUND_COLUMNS) gets the shifts
+    from `images.places` and the other columns, `status` (n_images,) gets MEASURED or the reason why
+    not, and `noises` (n_tracks,) gets the variance of the difference between a pixel in the middle
+    of a micro image and the texture.
     """
     patches, places, starts = images.patches, images.places, images.starts
     jacobians, tilts, blurs = images.jacobians, images.tilts, images.blurs
@@ -668,7 +676,7 @@ def measure_tracks(
                 tables,
                 pixels[k],
             )
-            if not blurs[image] <= window * window:  # so blurred that the window shows nothing
+            if not blurs[image] <= window * window:  # too blurred to show detail in the window
                 counts[k] = 0
             for a in range(FOUND_COLUMNS):
                 found[image, a] = 0.0

@@ -1,4 +1,4 @@
-"""Measure points in micro images against one texture for each track."""
+"""Measurement of points in micro images, by comparison with one texture for each track."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lifcal.measure.prediction import MicroImages
 from lifcal.virtual.optics import LensOptics
 
 _MARGIN_PX = 2.5
-"""How far a patch reaches beyond the window. Places are predicted anew after each adjustment, and
-the window must then still lie inside the pixels that were cut out."""
+"""Distance by which a patch extends beyond the window. Positions are predicted again after each
+adjustment, and the window must then still be inside the pixels that were cut out."""
 _LEAST_WINDOW_PX = 2.5
-"""A window that is chosen by the micro-image radius is not smaller than this: a circle of 2.5 px
-holds 20 pixels, and with fewer the texture is not determined."""
+"""Smallest radius of a window that is chosen by the micro-image radius. A circle of 2.5 px contains
+20 pixels; fewer do not determine the texture."""
 _SPACING_PX = 0.75
 """Distance between the coefficients of a texture. It is finer than the pixels, because many micro
 images that see the texture at different fractions of a pixel share it."""
@@ -40,49 +40,49 @@ class MeasureStatus(enum.IntEnum):
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """How scene points are chosen, and measured in micro images.
+    """Options for choosing scene points and measuring them in micro images.
 
     Parameters
     ----------
     points : int
-        Number of scene points that are measured. Beyond 1000, what all points have in common is
-        left, and the sigmas hardly fall (docs/theory/calibration.md).
+        Number of scene points that are measured. Beyond 1000, errors that all points have in common
+        dominate, and the sigmas hardly decrease (docs/theory/calibration.md).
     views : int
-        Number of views in which a point is measured at most, evenly over those that see it. It
-        bounds the time that long recordings take.
+        Largest number of views in which a point is measured, evenly spread over those that see it.
+        It bounds the time that long recordings take.
     window_px : float
-        Half-width of the patch around a point, px of a micro image. A calibration takes less in
-        small micro images: see `window_share`. Larger patches reach across depth edges, smaller
-        ones lose texture.
+        Half-width of the patch around a point, in px of a micro image. In small micro images, a
+        calibration uses a smaller patch: see `window_share`. Larger patches extend across depth
+        edges, smaller ones lose texture.
     window_share : float
-        Half-width of the patch as a fraction of the usable micro-image radius, where that is less
-        than `window_px`: a patch that fills a small micro image would lose a part of its pixels
-        at the rim for most points.
+        Half-width of the patch as a fraction of the usable micro-image radius, used if that is less
+        than `window_px`. In small micro images, larger patches would lose pixels at the rim for
+        most points.
     most_blur_px : float
-        Micro images that are blurred by a larger radius are not used: they show too little detail
-        to place a point.
+        Largest radius of the blur of a micro image. Those with more blur are not used, because they
+        show too little detail to locate a point.
     scale_limits : (float, float)
         Smallest and largest scale of a patch relative to its reference view. Beyond these limits
         the visible detail differs, and one texture does not describe both.
     rounds : int
-        Number of times that texture and places are estimated in turn when a point is measured for
-        the first time.
+        Number of rounds in which texture and positions are estimated alternately when a point is
+        measured for the first time.
     most_shift_px : float
-        A place that is farther than this from the prediction is not accepted: the window shows
-        something else there.
+        Largest distance of a measured position from the predicted one. Farther away, the window
+        shows something else.
     most_misfit : float
-        A micro image is not accepted if its variance about the texture is more than this times the
-        median of its track: it shows something else.
+        A micro image is rejected if its variance about the texture is more than this many times the
+        median of its track, because it shows something else.
     fewest_views : int
-        Number of views in which a point must be measured. Two leave its place along the ray
-        unchecked.
+        Smallest number of views in which a point must be measured. With two views, there is nothing
+        to check its position along the ray.
     systematic_px : float
-        Standard deviation that is added to that of the pixel noise for what blur, curved surfaces
-        and the lens model leave (docs/theory/calibration.md). Set it higher for a camera with worse
-        optics.
+        Standard deviation that is added to that of the pixel noise, for errors caused by blur,
+        curved surfaces and the lens model (docs/theory/calibration.md). Set it higher for a camera
+        with worse optics.
     magnification_error : float
-        Relative error of the magnification of micro images between near and far points, as the
-        simulations show it (docs/theory/calibration.md). It widens the sigmas of a calibration.
+        Relative error of the magnification of micro images between near and far points, as found in
+        simulations (docs/theory/calibration.md). It increases the sigmas of a calibration.
     """
 
     points: int = 1000
@@ -128,7 +128,7 @@ class MeasureOptions:
 
     @property
     def patch_side(self) -> int:
-        """Pixels along the side of the square that is cut out around a point."""
+        """Number of pixels along each side of the square that is cut out around a point."""
         return 2 * math.ceil(self.window_px + _MARGIN_PX) + 1
 
 
@@ -139,9 +139,10 @@ class Patches:
     Parameters
     ----------
     corners_px : (n, 2) int64
-        Raw x, y of each first pixel.
+        Raw x, y of the first pixel of each patch.
     values : (n, side, side) float32
-        Devignetted; NaN where a pixel is outside the image, saturated or dark by vignetting.
+        Flat-fielded pixels; NaN where a pixel is outside the image, saturated or dark by
+        vignetting.
     """
 
     corners_px: IntArray
@@ -150,20 +151,20 @@ class Patches:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Places of points in micro images.
+    """Measured positions of points in micro images.
 
     Parameters
     ----------
     points_raw_px : (n, 2) float64
-        As devignetted images show them: with the shift out of focus, without that of the pixels'
-        own width. NaN where it is not MEASURED.
+        Positions in flat-fielded images: they include the shift that defocus causes, but not that
+        of the pixels' own width. NaN unless the status is MEASURED.
     covariances_px2 : (n, 2, 2) float64
     places_px : (n, 2) float64
-        Where a pinhole would show them; NaN where it is not MEASURED.
+        Positions at which a pinhole would see the points; NaN unless the status is MEASURED.
     status : (n,) uint8
-        `MeasureStatus`; other entries hold where it is MEASURED only.
+        A `MeasureStatus` for each image; the other arrays are valid only where it is MEASURED.
     slopes : (n_tracks, 2) float64
-        Of the tracks' surfaces: relative change of z for each px of the texture.
+        Slopes of the tracks' surfaces: relative change of z for each px of the texture.
     track_noises : (n_tracks,) float64
         Standard deviation of a pixel in the middle of a micro image about its track's texture, for
         the tracks of the images in ascending order; NaN where nothing was measured.
@@ -180,19 +181,19 @@ class Measured:
 def cut_patches(
     image: Float32Array, places_px: FloatArray, options: MeasureOptions | None = None
 ) -> Patches:
-    """Cut squares of pixels around places out of a devignetted frame.
+    """Cut squares of pixels around points out of a flat-fielded frame.
 
     Parameters
     ----------
     image : (height, width) float32
         NaN where a pixel cannot be used.
     places_px : (n, 2) float64
-        NaN and places outside the image give a patch of NaN.
+        Positions of the points. NaN, and positions outside the image, give a patch of NaN.
     options : MeasureOptions, optional
     """
     side = (options or MeasureOptions()).patch_side
     height, width = image.shape
-    # Anything that is far away, or NaN, becomes a place whose whole patch is outside the image.
+    # Replace positions that are far away or NaN by one whose whole patch is outside the image.
     near = np.clip(np.nan_to_num(places_px, nan=-np.inf), -side, np.array([width, height]) + side)
     corners = np.rint(near).astype(np.int64) - side // 2
     cols = corners[:, 0, None] + np.arange(side)
@@ -218,33 +219,33 @@ def measure(
 ) -> Measured:
     """Measure points in micro images.
 
-    Every track has one texture, fitted to all its images; every image has its own place on it, gain
-    and offset. Pixels are used as they were recorded, so there is no pixel locking. A place is that
-    of the texture's origin: of the point as it was predicted, up to an error that all images of a
-    track share as one displacement along the surface.
+    Every track has one texture, which is fitted to all its images; every image has its own
+    position, gain and offset. Pixels are used as they were recorded and not interpolated, so there
+    is no pixel locking. The measured position is that of the texture's origin. The origin is the
+    predicted point, up to one displacement along the surface that all images of a track share.
 
     Parameters
     ----------
     images : MicroImages
-        Sorted by track.
+        The micro images, sorted by track.
     patches : Patches
-        One for each image.
+        One patch for each image.
     grid : MicroLensGrid
     optics : LensOptics
     slope_sigma : float or (n_tracks,) float64
-        Prior of the slopes about `slope_means`.
+        Standard deviation of the prior of the slopes, whose mean is `slope_means`.
     options : MeasureOptions, optional
     slopes : (n_tracks, 2) float64, optional
-        Where to start, for the tracks of the images in ascending order.
+        Start values of the slopes, for the tracks of the images in ascending order.
     slope_means : (n_tracks, 2) float64, optional
-        What is known of the slopes; None: zero.
+        Mean of the prior of the slopes; None stands for zero.
     found_px : (n, 2) float64, optional
-        `Measured.places_px` of an earlier measurement of the same images, NaN where there was none.
-        They keep the texture's origin where it was, whatever an adjustment did to the point. Or
-        places that are known from elsewhere.
+        Positions that define the texture's origin: `Measured.places_px` of an earlier measurement
+        of the same images (NaN where there was none), or positions known from elsewhere. With them,
+        the origin stays the same even if an adjustment has moved the point.
     anchored : (n,) bool, optional
-        Which images say where the origin is: those whose `found_px` is known to show the point
-        itself. All, for tracks without any.
+        Whether the `found_px` of an image is known to be the point itself. Only these images define
+        the origin; in tracks without any such image, all do.
     """
     options = options or MeasureOptions()
     n = len(images)
@@ -255,7 +256,7 @@ def measure(
     types = optics.lens_types[images.lenses]
     bends, blurs = defocus_terms(images, optics)
     with np.errstate(over="ignore"):
-        blur_variances = 0.25 * blurs**2  # of a disc, along an axis
+        blur_variances = 0.25 * blurs**2  # variance of a disc along an axis
     centers = grid.centers_raw_px[images.lenses]
     slopes = np.zeros((len(tracks), 2)) if slopes is None else slopes.copy()
     means = np.zeros((len(tracks), 2)) if slope_means is None else slope_means
@@ -338,7 +339,7 @@ def measure(
 
 
 def defocus_terms(images: MicroImages, optics: LensOptics) -> tuple[FloatArray, FloatArray]:
-    """Return the factor on the shift and the radius of the blur in px, (n,) each."""
+    """Return the factor of the tabulated shift, and the radius of the blur in px, (n,) each."""
     focal = optics.focal_rhos[optics.lens_types[images.lenses]]
     known = np.isfinite(focal)
     defocus = np.where(known, focal - images.rhos, 0.0)

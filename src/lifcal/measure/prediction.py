@@ -1,4 +1,4 @@
-"""Where the micro images of a view show a point, and how they show what lies around it."""
+"""Prediction of the positions of points in micro images, and of the view of the surface there."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ class MicroImages:
     ----------
     tracks, views, lenses : (n,) int64
     places_px : (n, 2) float64
-        Where a pinhole in the lens' place shows the point, recorded raw px.
+        Position of the point, in recorded raw px, if the micro lens were a pinhole.
     jacobians : (n, 2, 2) float64
-        Raw px for each px of the track's texture, on a surface that faces the reference view.
+        Derivative of the raw position with respect to texture coordinates in px, for a surface that
+        faces the reference view.
     tilts : (n, 2) float64
-        Raw px for each unit of the surface's slope times px of the texture.
+        Derivative of the raw position with respect to the surface's slope times texture px.
     rhos : (n,) float64
-        1 / u of the point in the view.
+        Inverse virtual depth 1 / u of the point in the view.
     offsets_px : (n,) float64
         Distance from the micro-image center.
     """
@@ -43,7 +44,7 @@ class MicroImages:
         return len(self.tracks)
 
     def select(self, keep: BoolArray | IntArray) -> MicroImages:
-        """Return some of them."""
+        """Return the selected micro images."""
         return MicroImages(
             self.tracks[keep],
             self.views[keep],
@@ -57,10 +58,11 @@ class MicroImages:
 
 
 def compute_tangents(geometry: Reconstruction, points: IntArray, views: IntArray) -> FloatArray:
-    """Return how texture and surface move in the world, (n, 3, 3).
+    """Return the derivatives of world points with respect to texture coordinates, (n, 3, 3).
 
-    The first two columns are one px of the texture along x and y if the surface faced the reference
-    view; the third is what a slope of 1 adds: the relative change of z for each px.
+    The first two columns are the displacements for one px of the texture along x and y, on a
+    surface that faces the reference view. The third is the displacement that a slope of 1 adds (a
+    relative change of z of 1 per px).
 
     Parameters
     ----------
@@ -71,21 +73,21 @@ def compute_tangents(geometry: Reconstruction, points: IntArray, views: IntArray
     cam = geometry.cam_points(points, views)
     u = geometry.array.alpha + geometry.array.beta_mm / cam[:, 2]
     tangents = np.zeros((len(points), 3, 3))
-    # A px of the texture is a px of a micro image, so |u| px of the virtual image.
+    # A pixel of the texture is a pixel of a micro image, which is |u| px of the virtual image.
     tangents[:, 0, 0] = tangents[:, 1, 1] = np.abs(u) * cam[:, 2] / geometry.array.focal_px
     tangents[:, :, 2] = cam
     return np.asarray(np.einsum("nji,njk->nik", geometry.rotations[views], tangents))
 
 
 def slopes_of_planes(tangents_world: FloatArray, normals_world: FloatArray) -> FloatArray:
-    """Return the slopes that put surfaces into planes, (n, 2); NaN where a normal is not known.
+    """Return the slopes of surfaces with given normals, (n, 2); NaN where a normal is not known.
 
     Parameters
     ----------
     tangents_world : (n, 3, 3) float64
-        From `compute_tangents`.
+        Result of `compute_tangents`.
     normals_world : (n, 3) float64
-        NaN where unknown.
+        Normals of the surfaces; NaN where unknown.
     """
     along = np.einsum("nij,ni->nj", tangents_world, normals_world)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -100,7 +102,9 @@ def find_micro_images(
     views: IntArray,
     most_offset_px: float,
 ) -> tuple[IntArray, IntArray]:
-    """Return pair and lens of each micro image that shows a point of (track, view) pairs."""
+    """Return, for each micro image that shows a point, the index of its (track, view) pair and its
+    lens.
+    """
     cam = geometry.cam_points(tracks, views)
     xy, u = geometry.virtual_points(cam)
     ok = np.isfinite(u) & np.isfinite(xy).all(axis=1)
@@ -117,14 +121,14 @@ def predict(
     views: IntArray,
     lenses: IntArray,
 ) -> MicroImages:
-    """Predict where micro images show their points.
+    """Predict the positions of points in micro images.
 
     Parameters
     ----------
     geometry : Reconstruction
     grid : MicroLensGrid
     tangents_world : (n_tracks, 3, 3) float64
-        From `compute_tangents`.
+        Result of `compute_tangents`.
     tracks, views, lenses : (n,) int64
     """
     array, distortion, principal = geometry.array, geometry.distortion, geometry.principal_px

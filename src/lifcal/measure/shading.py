@@ -1,9 +1,9 @@
-"""How shading moves the image of a point that is out of focus.
+"""The shift of a defocused point's image that shading causes.
 
-Light that arrives obliquely is dimmer (cos^4 of its angle). A point out of focus is seen through
-all of the micro aperture, and the part that it is seen through less obliquely counts more. So the
-blurred spot is moved, in proportion to its blur. See docs/theory/camera-model.md,
-"Focus times shading".
+Light that arrives obliquely is dimmer (by cos^4 of its angle). A defocused point is seen through
+all of the micro aperture, and parts of the aperture through which light arrives less obliquely
+contribute more. So the centroid of the blurred spot is shifted, in proportion to its blur. See
+docs/theory/camera-model.md, "Focus times shading".
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from lifcal.measure.prediction import MicroImages
 from lifcal.reconstruction import Reconstruction
 
 _SLOPE_STEP_PX = 1.0
-"""The slope of a shift is taken between places this far before and behind a point. It is a part of
-a window, over which the slope is used."""
+"""Step of the finite difference, on each side of a point, that gives the derivative of a shift. It
+is smaller than the window over which the derivative is used."""
 
 
 def compute_shading_shifts(
@@ -28,9 +28,9 @@ def compute_shading_shifts(
     grid: MicroLensGrid,
     array_to_sensor_px: float | None = None,
 ) -> FloatArray:
-    """Return how far shading moves points from where they would be seen without it, (n, 2) px.
+    """Return the shifts of points that shading causes, (n, 2) px.
 
-    Zero where the grid shows no shading, or has no discs or focal planes.
+    They are zero if the grid shows no shading, or has no overlap discs or focal planes.
 
     Parameters
     ----------
@@ -38,17 +38,17 @@ def compute_shading_shifts(
     geometry : Reconstruction
     grid : MicroLensGrid
     array_to_sensor_px : float or None
-        B in px. None: that which the shading tells, to some 10 %.
+        B in px. If None, it is computed from the shading, with an accuracy of about 10 %.
 
     Notes
     -----
     A pixel at offset m in the micro image at C gets light from the point r of the micro aperture
-    with the weight `w = cos^4`, whose angle has the tangent `s = (m + (B / L) (C - c) - r) / B`. So
+    with the weight `w = cos^4` of an angle whose tangent is `s = (m + (B / L) (C - c) - r) / B`. So
     `d ln w / d r = 4 s / (B (1 + s^2))`, and the centroid of the aperture, a disc of radius a,
-    moves by `a^2 / 4` of that. A defocus turns it into a shift on the sensor, as it does with the
+    is shifted by `a^2 / 4` times this. With defocus, this becomes a shift on the sensor, as for the
     centroid of the overlap (`FocusTerm`). All lengths are in px, and `L = b_L0 + B` is F. From lens
-    to lens, the slope of the brightness inside micro images changes by `-4 / (B L)` for each px:
-    that tells B where there is no scale.
+    to lens, the slope of the brightness inside micro images changes by `-4 / (B L)` for each px,
+    from which B follows if there is no scale.
     """
     shifts = np.zeros((len(images), 2))
     discs, planes = grid.discs, grid.focal_planes
@@ -60,10 +60,10 @@ def compute_shading_shifts(
     centers = grid.centers_raw_px[images.lenses]
     off = images.places_px - centers + distance / total * (centers - geometry.principal_px)
     square = (off**2).sum(axis=1) / distance**2
-    # The discs show the aperture smaller, by the factor `seen`.
+    # The overlap discs show the aperture scaled by the factor `seen`.
     seen = total / (total - distance) / planes[kinds]
     micro = np.array(discs.micro_px)[kinds]
-    # The weight is not linear over the aperture: its curvature takes off a^2 / B^2.
+    # The weight is not linear over the aperture; its curvature reduces the shift by a^2 / B^2.
     aperture = (micro / (seen * distance)) ** 2
     lean = seen * aperture / (1.0 + square + aperture)
     defocus = 1.0 - planes[kinds] * images.rhos
@@ -77,12 +77,12 @@ def spread_windows(
     grid: MicroLensGrid,
     array_to_sensor_px: float | None = None,
 ) -> MicroImages:
-    """Return micro images whose surroundings are spread as shading spreads them.
+    """Return micro images whose Jacobians include the magnification that shading causes.
 
     The tables of `measure` (`LensOptics`) move every pixel of a window to where a pinhole would
-    have seen what it shows, but they know nothing of shading. Its shift changes over the window, so
-    the window shows the texture a little larger or smaller. Where the rim of the micro image cuts
-    the window off, that would be taken for a shift.
+    have seen its content, but they do not include shading. The shift by shading changes over the
+    window, so the window shows the texture slightly larger or smaller. Where the rim of the micro
+    image cuts off a part of the window, this would bias the measured position.
 
     Parameters
     ----------
@@ -112,13 +112,13 @@ def spread_windows(
 def compute_tilt_shifts(
     images: MicroImages, geometry: Reconstruction, grid: MicroLensGrid
 ) -> FloatArray:
-    """Return how far a tilted array moves blurred points by its apertures, (n, 2) px.
+    """Return the shifts of blurred points that a tilt of the array causes by its apertures, (n, 2).
 
-    Where the array is farther from the sensor by the share tau, the main aperture is seen larger by
-    it through a micro lens, and the micro aperture smaller, because the lens is in focus at another
-    virtual depth: `1 - 1 / u_T` grows by tau. So blurred points are moved by another part of the
-    aperture than `FocusTerm` says, which knows the other focal plane but has the discs of the whole
-    grid. Zero without a tilt, discs or focal planes.
+    Where the array is farther from the sensor by the fraction tau, the disc of the main aperture is
+    larger by this fraction. The disc of the micro aperture is smaller, because the lens is in focus
+    at another virtual depth: `1 - 1 / u_T` grows by tau. Blurred points are therefore shifted
+    differently than `FocusTerm` computes: it uses the focal plane of each lens, but the same discs
+    for the whole grid. The shifts, in px, are zero without a tilt, discs or focal planes.
     """
     shifts = np.zeros((len(images), 2))
     discs, planes = grid.discs, grid.focal_planes

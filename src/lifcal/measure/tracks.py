@@ -1,4 +1,4 @@
-"""Which points are measured: well spread tracks on smooth surfaces, in all views that see them."""
+"""Choice of the points to measure, well spread and on smooth surfaces, and of their views."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray, read_on
 from lifcal.reconstruction import Reconstruction
 
 _CELLS = 10
-"""Cells along each side of the image over which tracks are spread, so that textured parts do not
-take all points."""
+"""Number of cells along each side of the image over which tracks are spread, so that points are not
+only in strongly textured parts."""
 _DEPTH_BINS = 5
-"""Ranges of virtual depth over which the tracks of a cell are spread: near and far points determine
-alpha and beta."""
+"""Number of ranges of virtual depth over which the tracks of a cell are spread, because near and
+far points together determine alpha and beta."""
 _LATTICE = 2
-"""Points on each side of a patch's middle at which its surface is compared with a plane."""
+"""Number of points, on each side of a patch's middle, at which its surface must be near a plane."""
 _MOST_BEND = 0.012
-"""A surface may differ from the plane over its patch by this part of u. More is an edge or a strong
-curve, which one plane texture does not describe."""
+"""Largest deviation of a surface from a plane within a patch, as a fraction of u. A larger
+deviation shows an edge or a strong curvature, which one plane texture does not describe."""
 _SAME_DEPTH = 0.03
-"""A view whose depth map differs from the predicted u by a larger part than this sees something
-else at that place."""
+"""Largest relative difference between the depth map of a view and the predicted u. If it is larger,
+the view sees something else there."""
 
 DepthMap = Callable[[int], tuple[Float32Array, float]]
 """Virtual depth of a view, NaN where unknown, (rows, cols), and its size relative to the raw."""
@@ -39,7 +39,7 @@ class Tracks:
     points : (n_tracks,) int64
         Index of each point in the geometry that they were chosen from.
     references : (n_tracks,) int64
-        The view in which the texture is upright and at scale 1.
+        The reference view of each point, in which its texture is upright and has the scale 1.
     """
 
     points: IntArray
@@ -61,8 +61,9 @@ def choose_tracks(
 ) -> Tracks:
     """Choose tracks that are long, on smooth surfaces, apart, and spread over image and depth.
 
-    Detectors find one corner several times. Two tracks that share most of their pixels err alike:
-    the second adds no information, but would make it seem so.
+    Feature detectors may find the same corner several times. Two tracks that share most of their
+    pixels have the same errors, so the second one adds no information but would make the sigmas too
+    small.
 
     Parameters
     ----------
@@ -72,13 +73,13 @@ def choose_tracks(
     depth_map : callable
         Called once for each view, in ascending order.
     image_size : (int, int)
-        Of the raw image.
+        Width and height of the raw image.
     window_px : float
         Radius of the patch that is to be measured, in px of a micro image.
     count : int
-        How many to choose at most.
+        Largest number of tracks to choose.
     besides : (n, 3) float64, optional
-        Other points of the scene that are measured: tracks keep apart from them too.
+        Other points of the scene that are measured too; tracks near to them are not chosen.
     """
     points, first, lengths = np.unique(point_indices, return_index=True, return_counts=True)
     references = _middle_views(geometry, points, first, lengths, view_indices)
@@ -106,9 +107,10 @@ def find_views(
     image_size: tuple[int, int],
     most_views: int,
 ) -> tuple[IntArray, IntArray]:
-    """Return (track, view) for every view whose depth map has a track's point where it should be.
+    """Return (track, view) for every view whose depth map agrees with the depth of a track's point.
 
-    At most `most_views` of a track, evenly over the recording. Sorted by track and view.
+    There are at most `most_views` views of a track, evenly spread over the recording. The pairs are
+    sorted by track and view.
     """
     n = len(tracks)
     width, height = image_size
@@ -135,7 +137,7 @@ def find_views(
 
 
 def sample_map(u_map: Float32Array, scale: float, points_px: FloatArray) -> FloatArray:
-    """Return the virtual depth at raw places, from the nearest pixel; NaN where unknown."""
+    """Return the virtual depth at raw positions, from the nearest pixel; NaN where unknown."""
     rows, cols = u_map.shape
     at = np.rint((points_px + 0.5) * scale - 0.5)
     i = np.clip(at[..., 0], 0, cols - 1).astype(np.int64)
@@ -150,7 +152,7 @@ def _middle_views(
     lengths: IntArray,
     view_indices: IntArray,
 ) -> IntArray:
-    """Return for each point the view that has it at the median of its distances."""
+    """Return, for each point, the view in which its distance is the median over its views."""
     owners = np.repeat(np.arange(len(points)), lengths)
     depth = geometry.cam_points(points[owners], view_indices)[:, 2]
     order = np.lexsort((depth, owners))
@@ -160,7 +162,7 @@ def _middle_views(
 def _is_smooth(
     u_map: Float32Array, scale: float, xy: FloatArray, u: FloatArray, window_px: float
 ) -> BoolArray:
-    """Tell where the surface around points is known, near a plane, and where it should be."""
+    """Tell whether the surface around each point is known, nearly plane, and at the right depth."""
     steps = np.arange(-_LATTICE, _LATTICE + 1) / _LATTICE
     dx, dy = (part.ravel() for part in np.meshgrid(steps, steps))
     reach = window_px * np.abs(u)
@@ -175,7 +177,10 @@ def _is_smooth(
 
 
 def _is_apart(places: FloatArray, reach: FloatArray, besides: FloatArray | None) -> BoolArray:
-    """Tell which places no other is within reach of, that comes before and is apart itself."""
+    """Tell which positions to keep, in order, so that no two of them are within `reach`.
+
+    Positions within `reach` of those in `besides` are not kept either.
+    """
     apart = np.ones(len(places), np.bool_)
     if besides is not None and len(besides):
         apart = cKDTree(besides).query(places)[0] > reach
@@ -189,7 +194,7 @@ def _is_apart(places: FloatArray, reach: FloatArray, besides: FloatArray | None)
 def _spread(
     xy: FloatArray, u: FloatArray, lengths: IntArray, image_size: tuple[int, int], count: int
 ) -> IntArray:
-    """Return up to `count` indices: the longest of every place and depth in turn."""
+    """Return up to `count` indices: the longest tracks of every cell and depth range in turn."""
     if len(xy) <= count:
         return np.arange(len(xy))
     cells = np.floor(xy / np.array(image_size) * _CELLS).astype(np.int64)
@@ -203,7 +208,7 @@ def _spread(
 
 
 def _thin_out(owners: IntArray, n_owners: int, most: int) -> IntArray:
-    """Return indices that leave at most `most` entries of each owner, evenly spread."""
+    """Return the indices of at most `most` entries of each owner, evenly spread."""
     counts = np.bincount(owners, minlength=n_owners)
     start = np.concatenate([[0], np.cumsum(counts)])
     kept = [
