@@ -1,7 +1,7 @@
-"""Where millimetres come from: markers, picked points, a trajectory, known optics.
+"""Sources of the metric scale: markers, picked points, a trajectory, known optics.
 
-Each is a `ScaleSource` in a file of its own; `ScaleOptions` lists those that a user asks for, and
-takes sources of other people too (`others`).
+Each is a `ScaleSource` in a file of its own. `ScaleOptions` lists the sources that a user gives,
+and also takes objects that other people have written (`others`).
 """
 
 from lifcal.scale.markers import Markers, read_marker_distances

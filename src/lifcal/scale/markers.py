@@ -26,18 +26,18 @@ from lifcal.scale.rows import check_length, read_rows
 from lifcal.scale.source import ScaleKnowledge, ScalePoints, ScaleViews
 
 _FEWEST_VIEWS = 2
-"""Views that must agree about the corners of a marker: one view alone could be a wrong
-detection."""
+"""Smallest number of views that must agree about the corners of a marker, because one view alone
+could be a wrong detection."""
 _MOST_MISS_PX = 3.0
-"""A corner that is farther than this from its place in a virtual image, in raw px, is a wrong
-detection, unless most corners are farther off because poses are rough."""
+"""A corner that is farther than this from its predicted position in a virtual image, in raw px, is
+a wrong detection, unless most corners are farther off because the poses are inaccurate."""
 _MOST_EVER_PX = 12.0
-"""A corner that is farther off than this is a wrong detection, however rough the poses are."""
+"""A corner that is farther off than this is a wrong detection, even if the poses are inaccurate."""
 _SIDE_SIGMA = 0.002
-"""Relative standard deviation of a marker's side where none is given: how well people print and
-measure."""
+"""Relative standard deviation of a marker's side if none is given. It is about the accuracy with
+which people print and measure markers."""
 _GUESS_FRAMES = 5
-"""Frames in which other dictionaries are tried if no marker of the given one is found."""
+"""Number of frames in which other dictionaries are tried if no marker of the given one is found."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Markers:
     size_mm : float or None
         Side of the black squares.
     sigma_mm : float or None
-        Its standard deviation; 0.2 % without.
+        Standard deviation of the side; None stands for 0.2 % of it.
     distances : tuple of (int, int, float, float)
-        Two markers' ids, the distance between their centers and its sigma, mm.
+        Ids of two markers, the distance between their centers and its standard deviation in mm.
     dictionary : str
         ArUco dictionary of the printed markers.
     """
@@ -70,7 +70,7 @@ class Markers:
             raise ConfigError.unknown("marker dictionary", self.dictionary, DICTIONARIES)
 
     def describe(self) -> dict[str, Any]:
-        """Return what the result depends on."""
+        """Return the values on which the result depends."""
         return {"source": "markers", **asdict(self)}
 
     def find(self, views: ScaleViews, listener: Listener) -> ScaleKnowledge:
@@ -83,7 +83,10 @@ class Markers:
 
 
 def read_marker_distances(path: Path) -> tuple[tuple[int, int, float, float], ...]:
-    """Read `id1 id2 mm sigma` a line, `#` comments: the authors' format."""
+    """Read lines of the form `id1 id2 mm sigma`, with `#` comments.
+
+    The code published with the paper uses the same format.
+    """
     rows = []
     for number, words in read_rows(path):
         try:
@@ -110,7 +113,7 @@ def find_markers(
     Raises
     ------
     DataError
-        If there are none, or they are of another dictionary.
+        If there are no markers, or they belong to another dictionary.
     """
     found: list[list[Marker]] = []
     with listener.steps("looking for markers", n_views) as step:
@@ -137,10 +140,10 @@ def place_markers(
     scale: float,
     known: Markers,
 ) -> tuple[ScalePoints, list[Finding]]:
-    """Return the markers' corners, sides and distances between their centers, and what is odd.
+    """Return the markers' corners, sides and distances between their centers, and findings.
 
-    A center is the mean of the four corners. Nothing is measured at the center itself, where many
-    markers are plain.
+    A center is the mean of the four corners. Nothing is measured at the center itself, because many
+    markers have no texture there.
 
     Parameters
     ----------
@@ -148,7 +151,7 @@ def place_markers(
     seen : mapping of int to sequence of Marker
         Markers in the focused images of views.
     scale : float
-        Of the focused images.
+        Size of the focused images relative to the raw.
     known : Markers
     """
     sightings: dict[int, dict[int, FloatArray]] = {}
@@ -259,5 +262,5 @@ def _triangulate_marker(
 
 
 def _normal(corners: FloatArray) -> FloatArray:
-    """Return the normal of a square, (3,): across its diagonals."""
+    """Return the normal of a square, (3,): the cross product of its diagonals."""
     return np.cross(corners[2] - corners[0], corners[3] - corners[1])

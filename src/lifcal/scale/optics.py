@@ -16,7 +16,8 @@ from lifcal.listener import Listener
 from lifcal.scale.source import ScaleKnowledge, ScaleViews
 
 KNOWN = ("f_L", "B")
-"""Parameters that can be known: both for a lens that was focused anew, B for another lens."""
+"""Parameters that can be known: both if the same lens was refocused, B alone if the lens was
+exchanged."""
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -30,7 +31,7 @@ def check_names(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class KnownOptics:
-    """f_L and B in mm, or B alone, which are held as if they were exact: recalibration.
+    """Recalibration with known f_L and B in mm, or B alone, which are held fixed as exact.
 
     Parameters
     ----------
@@ -46,31 +47,31 @@ class KnownOptics:
                 raise InputError(f"known {name} is {value}, needs a positive number of mm")
 
     def describe(self) -> dict[str, Any]:
-        """Return what the result depends on."""
+        """Return the values on which the result depends."""
         return {"source": "known optics", **self.values}
 
     def find(self, views: ScaleViews, listener: Listener) -> ScaleKnowledge:
-        """Hold them in the adjustment."""
+        """Return the values to be held fixed in the adjustment."""
         del views, listener
         return ScaleKnowledge(fixed=dict(self.values))
 
 
 @dataclass(frozen=True)
 class EarlierOptics:
-    """f_L and B, or B alone, of an earlier calibration, with their covariance: recalibration.
+    """Recalibration with f_L and B, or B alone, of an earlier calibration, and their covariance.
 
     Parameters
     ----------
     path : str
         The camera file, for messages.
     pixel_size_mm : float
-        That of the earlier calibration; f_L and B refer to it.
+        Pixel size of the earlier calibration, to which f_L and B refer.
     names : tuple of str
-        f_L and B, or B.
+        Names of the known parameters: f_L and B, or B.
     values_mm : tuple of float
-        In the order of the names.
+        Values, in the order of the names.
     covariance_mm2 : tuple of tuple of float
-        In the order of the names.
+        Covariance, in the order of the names.
     """
 
     path: str
@@ -89,7 +90,7 @@ class EarlierOptics:
             )
 
     def describe(self) -> dict[str, Any]:
-        """Return what the result depends on."""
+        """Return the values on which the result depends."""
         return {
             "source": "earlier optics",
             "names": list(self.names),
@@ -98,7 +99,7 @@ class EarlierOptics:
         }
 
     def find(self, views: ScaleViews, listener: Listener) -> ScaleKnowledge:
-        """Return them as priors; what has no uncertainty is held."""
+        """Return the parameters as priors; a parameter without uncertainty is held fixed."""
         del views, listener
         values = dict(zip(self.names, self.values_mm, strict=True))
         covariance = np.array(self.covariance_mm2)
@@ -108,11 +109,13 @@ class EarlierOptics:
             name: Prior(values[name], sigmas[name]) for name in self.names if name not in exact
         }
         if len(priors) == 2:
-            # B by itself, and f_L given B: together they have the covariance of the file.
+            # The priors are that of B, and that of f_L given B. Together they have the covariance
+            # of the file.
             i, j = self.names.index("f_L"), self.names.index("B")
             slope = float(covariance[i, j] / covariance[j, j])
             given = float(covariance[i, i] - slope * covariance[i, j])
-            # Rounding may leave nothing of two parameters that are fully correlated.
+            # For two parameters that are fully correlated, rounding errors could make this variance
+            # zero or negative.
             sigma = max(given, 1e-6 * float(covariance[i, i])) ** 0.5
             priors["f_L"] = Prior(values["f_L"], sigma, Follows("B", values["B"], slope))
         return ScaleKnowledge(fixed=exact, priors=priors)

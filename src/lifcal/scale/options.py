@@ -1,4 +1,4 @@
-"""What a user says about the scale, for the command line and `lifcal.calibrate` alike."""
+"""Options of the metric scale, for the command line and `lifcal.calibrate` alike."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ from lifcal.scale.trajectory import KnownTrajectory
 
 @dataclass(frozen=True, eq=False)
 class ScaleOptions:
-    """What is known of lengths. Without any, the calibration is up to scale.
+    """Known lengths. Without any of them, the calibration has no metric scale.
 
     Parameters
     ----------
     marker_size_mm : float or None
-        Side of the black squares.
+        Side of the black squares of the markers.
     marker_sigma_mm : float or None
-        Its standard deviation; 0.2 % without.
+        Standard deviation of the side; None stands for 0.2 % of it.
     marker_distances : tuple of (int, int, float, float)
-        Two markers' ids, the distance between their centers and its sigma, mm.
+        Ids of two markers, the distance between their centers and its standard deviation in mm.
     dictionary : str
         ArUco dictionary of the printed markers.
     distances : tuple of PickedDistance
     trajectory : Path or None
-        Known poses, TUM format; the timestamp is the frame's, or its index.
+        File of known poses in the TUM format. The timestamp of a pose is that of its frame, or the
+        frame's index.
     trajectory_sigma_mm : float
         Standard deviation of the known positions along each axis.
     length_error : float
-        Relative error that marker sides and picked distances have in common, as those have that
-        come from one print or one ruler. It widens the sigmas of all lengths.
+        Relative error that marker sides and picked distances have in common, for example because
+        they come from one print or were measured with one ruler. It increases the sigmas of all
+        lengths.
     known : mapping of str to float
-        f_L and B in mm, or B alone, which are held as exact: recalibration.
+        f_L and B in mm, or B alone, which are held fixed as exact (recalibration).
     earlier : EarlierOptics or None
-        f_L and B of an earlier calibration, with their covariance: recalibration.
+        f_L and B of an earlier calibration, with their covariance (recalibration).
     others : tuple of ScaleSource
-        Sources of your own: any objects with the methods of `ScaleSource`.
+        Further sources: any objects with the methods of `ScaleSource`.
     """
 
     marker_size_mm: float | None = None
@@ -59,7 +61,7 @@ class ScaleOptions:
     others: tuple[ScaleSource, ...] = ()
 
     def __post_init__(self) -> None:
-        self.list_sources()  # each source checks what it is given
+        self.list_sources()  # each source checks its arguments
         if not (math.isfinite(self.trajectory_sigma_mm) and self.trajectory_sigma_mm > 0.0):
             raise InputError(
                 f"trajectory_sigma_mm is {self.trajectory_sigma_mm}, needs a positive number"
@@ -75,7 +77,7 @@ class ScaleOptions:
             raise InputError("give f_L and B as numbers or by a camera file, not both")
 
     def list_sources(self) -> list[ScaleSource]:
-        """Return the sources that are asked for."""
+        """Return a source for each of the known lengths."""
         markers = Markers(
             self.marker_size_mm, self.marker_sigma_mm, self.marker_distances, self.dictionary
         )
@@ -94,5 +96,5 @@ class ScaleOptions:
 
     @property
     def uses_markers(self) -> bool:
-        """Whether markers are to be looked for."""
+        """Whether markers have to be detected."""
         return self.marker_size_mm is not None or bool(self.marker_distances)

@@ -20,11 +20,11 @@ from lifcal.scale.rows import check_length, read_rows
 from lifcal.scale.source import ScaleKnowledge, ScalePoints, ScaleViews
 
 _PICK_HALF = 7
-"""Half-width of the patch around a picked point, in pixels of the focused image, that is compared
-between views to find the point's depth."""
+"""Half-width of the patch around a picked point, in pixels of the focused image. Such patches are
+compared between views to find the point's depth."""
 _PICK_SEARCH, _PICK_STEPS = 0.03, 121
-"""Virtual depths that are tried for a picked point: this part of u on both sides of the depth
-map's, in so many steps."""
+"""Search range of the virtual depth of a picked point, as a fraction of u on both sides of the
+depth map's value, and number of steps in this range."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PickedDistance:
     frame : str
         Name or index of the frame.
     first_px, second_px : (float, float)
-        x, y in the focused image.
+        Pixel x, y of each point in the focused image.
     length_mm, sigma_mm : float
     """
 
@@ -59,7 +59,7 @@ class PickedPoints:
     distances: tuple[PickedDistance, ...]
 
     def describe(self) -> dict[str, Any]:
-        """Return what the result depends on."""
+        """Return the values on which the result depends."""
         return {"source": "distances", **asdict(self)}
 
     def find(self, views: ScaleViews, listener: Listener) -> ScaleKnowledge:
@@ -81,7 +81,7 @@ class PickedPoints:
 
 
 def read_picked_distances(path: Path) -> tuple[PickedDistance, ...]:
-    """Read `frame x1 y1 x2 y2 mm sigma` a line, `#` comments."""
+    """Read lines of the form `frame x1 y1 x2 y2 mm sigma`, with `#` comments."""
     rows = []
     for number, words in read_rows(path):
         try:
@@ -100,7 +100,7 @@ def read_picked_distances(path: Path) -> tuple[PickedDistance, ...]:
 
 
 def find_name(frame: str, names: Sequence[str]) -> str:
-    """Return the name of the frame that is meant: by name, with or without suffix, or by index.
+    """Return the name of a frame that is given by its name, with or without suffix, or by index.
 
     Raises
     ------
@@ -112,11 +112,11 @@ def find_name(frame: str, names: Sequence[str]) -> str:
             return name
     if frame.isdecimal() and int(frame) < len(names):
         return names[int(frame)]
-    raise DataError(f"there is no frame {frame}, of which the distances are")
+    raise DataError(f"there is no frame {frame}, in which a distance was picked")
 
 
 def find_frame(frame: str, names: Sequence[str], registered: Sequence[str]) -> int:
-    """Return which of the registered frames is meant; `find_name` says how.
+    """Return the index, among the registered frames, of a frame given as for `find_name`.
 
     Raises
     ------
@@ -137,20 +137,20 @@ def place_picked(
     read_view: Callable[[int], npt.NDArray[np.uint8]],
     scale: float,
 ) -> ScalePoints:
-    """Return picked points where the focused images of all views agree best, near the depth map's.
+    """Return picked points, at depths near those of the depth map at which the views agree best.
 
     Parameters
     ----------
     geometry : Reconstruction
     distances : sequence of PickedDistance
     find_view : callable
-        View of a frame's name or index; raises DataError.
+        Function that returns the view for a frame's name or index, or raises a DataError.
     sample_u : callable
-        Virtual depth at a raw place of a view; NaN where unknown.
+        Function that returns the virtual depth at a raw position of a view; NaN where unknown.
     read_view : callable
-        Focused image of a view, gray.
+        Function that returns the gray focused image of a view.
     scale : float
-        Of the focused images.
+        Size of the focused images relative to the raw.
     """
     images = [read_view(view).astype(np.float64) for view in range(len(geometry.rotations))]
     points: list[FloatArray] = []
@@ -202,10 +202,10 @@ def _find_depth(
     xy: FloatArray,
     u: float,
 ) -> FloatArray:
-    """Return the world point on the ray of a picked pixel at which the views look alike, (3,).
+    """Return the point on the ray of a picked pixel at which the views look most similar, (3,).
 
-    Where u hardly changes with distance, the depth map alone would be off by many pixels in the
-    other views.
+    If u hardly changes with distance, the point of the depth map alone would be off by many pixels
+    in the other views.
     """
     around = np.arange(-_PICK_HALF, _PICK_HALF + 1) / scale
     dx, dy = (part.ravel() for part in np.meshgrid(around, around))
@@ -216,7 +216,7 @@ def _find_depth(
     )
     reference = _sample(images[view], spots, scale)
     changes = np.linspace(-_PICK_SEARCH, _PICK_SEARCH, _PICK_STEPS)
-    # evenly in 1 / z, so evenly in the images
+    # Steps are uniform in 1 / z, so that they are uniform in the images.
     inverse = (u * (1.0 + changes) - geometry.array.alpha) / geometry.array.beta_mm
     scores = np.full(_PICK_STEPS, -1.0)
     for i in np.flatnonzero(inverse > 0.0).tolist():
@@ -227,7 +227,7 @@ def _find_depth(
             if other != view
         ]
         known = [value for value in alike if np.isfinite(value)]
-        # the better half: others may not see it
+        # Use the better half of the views, because the others may not see the point.
         scores[i] = float(np.mean(sorted(known)[len(known) // 2 :])) if known else -1.0
     best = int(np.argmax(scores))
     if 0 < best < _PICK_STEPS - 1:
@@ -248,7 +248,7 @@ def _project(geometry: Reconstruction, world: FloatArray, view: int) -> FloatArr
 
 
 def _sample(image: FloatArray, places_px: FloatArray, scale: float) -> FloatArray:
-    """Return the values of a focused image at raw places, NaN outside."""
+    """Return the values of a focused image at raw positions; NaN outside."""
     at = (places_px + 0.5) * scale - 0.5
     return np.asarray(
         map_coordinates(image, [at[:, 1], at[:, 0]], order=1, mode="constant", cval=np.nan)
@@ -256,7 +256,7 @@ def _sample(image: FloatArray, places_px: FloatArray, scale: float) -> FloatArra
 
 
 def _correlate(first: FloatArray, second: FloatArray) -> float:
-    """Return the correlation of two patches; NaN if one is not all there or has no texture."""
+    """Return the correlation of two patches; NaN if one is incomplete or has no texture."""
     a, b = first - first.mean(), second - second.mean()
     size = float(np.sqrt((a @ a) * (b @ b)))
     return float(a @ b) / size if size > 0.0 else math.nan

@@ -1,4 +1,4 @@
-"""Lines of the text files that hold known distances."""
+"""Reading the lines of text files with known distances."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What a source of scale is given, and what it has to find.
+"""The interface of a source of the metric scale, its input and its result.
 
-A calibration without scale knows every length up to one common factor. Each source in this room
-says something that fixes it: markers of known size, a distance between picked points, a known
-trajectory, a known f_L and B. Others can be written: any object with the methods of `ScaleSource`.
+A calibration without scale determines every length up to one common factor. Each source in this
+subpackage gives information that determines this factor: markers of known size, a distance between
+picked points, a known trajectory, a known f_L and B. Other sources can be written: any object with
+the methods of `ScaleSource` can be used.
 """
 
 from __future__ import annotations
@@ -24,24 +25,25 @@ from lifcal.reconstruction import Reconstruction
 
 @dataclass(frozen=True, eq=False)
 class ScaleViews:
-    """What a source may look at: the registered frames of a recording, before the scale is known.
+    """The input of a source: the registered frames of a recording, before the scale is known.
 
     Parameters
     ----------
     reconstruction : Reconstruction
-        Poses of the views and a first camera, of arbitrary scale.
+        Poses of the views and a first estimate of the camera, in an arbitrary scale.
     frame_names : tuple of str
-        All frames of the recording.
+        Names of all frames of the recording.
     frame_indices : (n_views,) int64
-        Which of them each view is.
+        Index of each view's frame in `frame_names`.
     times : (n_views,) float64
         Timestamps of the views.
     image_scale : float
         Size of the focused images relative to the raw.
     read_focused : callable
-        Returns the totally focused image of a view as (rows, cols) uint8.
+        Function that returns the totally focused image of a view as (rows, cols) uint8.
     sample_depth : callable
-        Returns the virtual depth of a view at a raw place (2,); NaN where it is unknown.
+        Function that returns the virtual depth of a view at a raw position (2,); NaN where it is
+        unknown.
     """
 
     reconstruction: Reconstruction
@@ -54,40 +56,41 @@ class ScaleViews:
 
     @property
     def n_views(self) -> int:
-        """Frames that are registered."""
+        """Number of registered frames."""
         return len(self.frame_indices)
 
     @property
     def view_names(self) -> list[str]:
-        """Names of the frames that are registered."""
+        """Names of the registered frames."""
         return [self.frame_names[index] for index in self.frame_indices.tolist()]
 
 
 @dataclass(frozen=True, eq=False)
 class ScalePoints:
-    """Points that are measured for the scale, and what is known of them.
+    """Points that are measured for the scale, and known distances between them.
 
     Parameters
     ----------
     points_world : (n, 3) float64
-        Where they are about, in the geometry's scale.
+        Approximate positions of the points, in the scale of `ScaleViews.reconstruction`.
     references : (n,) int64
-        The view in which each is as it was picked, or well seen: 0 to `ScaleViews.n_views` - 1.
+        The view in which each point was picked or is seen well, 0 to `ScaleViews.n_views` - 1.
     normals_world : (n, 3) float64
-        Of the surfaces that they lie on; NaN where unknown.
+        Normals of the surfaces on which the points are; NaN where unknown.
     seen_points, seen_views : (n_seen,) int64
-        Which point was found or picked in which view ...
+        The point and the view of each detection or picked pixel.
     seen_px : (n_seen, 2) float64
-        ... and where, in the recorded virtual image, raw px. A pixel x of a focused image is
+        Its position in the recorded virtual image, in raw px. A pixel x of a focused image is
         `(x + 0.5) / image_scale - 0.5` there.
     ends : (n_distances, 2, 4) int64
-        Into `points_world`: a marker's four corners, whose mean is its center, or one point four
-        times.
+        The two ends of each known distance, as indices into `points_world`: the four corners of a
+        marker, whose mean is its center, or one point four times.
     lengths_mm, sigmas_mm : (n_distances,) float64
+        The known distances and their standard deviations.
     source : str
-        What the summary and camera.json call it.
+        Name of the source in the summary and in camera.json.
     labels : tuple of str
-        What people call each distance.
+        Name of each distance, for people.
     """
 
     points_world: FloatArray
@@ -103,7 +106,7 @@ class ScalePoints:
     labels: tuple[str, ...]
 
     def distances(self, first_id: int) -> Distances:
-        """Return the distances, points numbered from `first_id` on."""
+        """Return the distances; the ids of the points start at `first_id`."""
         return Distances(
             self.ends + first_id, self.lengths_mm, self.sigmas_mm, self.source, self.labels
         )
@@ -128,21 +131,21 @@ class ScalePoints:
 
 @dataclass(frozen=True, eq=False)
 class ScaleKnowledge:
-    """What sources found.
+    """The result of one or several sources.
 
     Parameters
     ----------
     points : ScalePoints or None
-        Points to measure, with distances between them. They refer to views by their number among
-        the registered ones.
+        Points to measure, with distances between them. They refer to views by their index among the
+        registered ones.
     positions : CameraPositions or None
-        Where the camera was. Their `view_ids` are numbers of frames in the recording,
-        `ScaleViews.frame_indices` of the views. The frame of the positions is free, so two
-        positions at a known distance give a scale too.
+        Known positions of the camera. Their `view_ids` are indices of frames in the recording, the
+        `ScaleViews.frame_indices` of the views. The coordinate frame of the positions is free, so
+        two positions at a known distance determine the scale too.
     fixed : mapping of str to float
-        Parameters of the camera that are held, in mm: f_L and B.
+        Parameters of the camera that are held fixed, in mm: f_L and B.
     findings : tuple of Finding
-        What the sources noticed.
+        Findings of the sources.
     priors : mapping of str to Prior
         Parameters of the camera that are known with a standard deviation.
     """
@@ -154,12 +157,12 @@ class ScaleKnowledge:
     priors: Mapping[str, Prior] = field(default_factory=dict)
 
     def join(self, other: ScaleKnowledge) -> ScaleKnowledge:
-        """Return what two sources know together.
+        """Return the combined result of two sources.
 
         Raises
         ------
         InputError
-            If both know camera positions, or the same parameter.
+            If both give camera positions, or the same parameter.
         """
         twice = sorted({*self.fixed, *self.priors} & {*other.fixed, *other.priors})
         if twice:
@@ -179,26 +182,26 @@ class ScaleKnowledge:
 
 
 class ScaleSource(Protocol):
-    """Something that tells how large the scene is.
+    """A source of the metric scale.
 
     `lifcal.calibrate(..., scale_sources=[...])` and `ScaleOptions(others=(...,))` take any objects
     with these two methods. docs/how-to/calibrate.md has an example.
     """
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what the result depends on, as numbers and text.
+        """Return the values on which the result depends, as numbers and text.
 
-        A finished calibration is taken from its folder only if this is the same.
+        A finished calibration is taken from its folder only if these are the same.
         """
         ...
 
     def find(self, views: ScaleViews, listener: Listener) -> ScaleKnowledge:
-        """Return what is known of lengths.
+        """Find the known lengths in the views.
 
         Raises
         ------
         DataError
-            If what the source needs is not in the images or files.
+            If the images or files do not contain what the source needs.
         """
         ...
 
@@ -206,7 +209,7 @@ class ScaleSource(Protocol):
 def find_scale(
     sources: Sequence[ScaleSource], views: ScaleViews, listener: Listener
 ) -> ScaleKnowledge:
-    """Return what several sources know together."""
+    """Return the combined result of several sources."""
     known = ScaleKnowledge()
     for source in sources:
         known = known.join(source.find(views, listener))

@@ -17,20 +17,21 @@ from lifcal.listener import Listener
 from lifcal.scale.source import ScaleKnowledge, ScaleViews
 
 _SAME_TIME = 1e-3
-"""Seconds by which the times of a frame and of its pose may differ: what rounding in text files
-makes of one time."""
+"""Largest difference, in s, between the times of a frame and of its pose, because times in text
+files are rounded."""
 
 
 @dataclass(frozen=True)
 class KnownTrajectory:
-    """Camera positions that something else measured.
+    """Camera positions that were measured by other means.
 
     Parameters
     ----------
     path : Path
-        Poses in the TUM format; the timestamp is the frame's, or its index.
+        File of poses in the TUM format. The timestamp of a pose is that of its frame, or the
+        frame's index.
     sigma_mm : float
-        Standard deviation of each position.
+        Standard deviation of each position along each axis.
     """
 
     path: Path
@@ -43,7 +44,7 @@ class KnownTrajectory:
             raise DataError(f"{self.path}: no such file")
 
     def describe(self) -> dict[str, Any]:
-        """Return what the result depends on."""
+        """Return the values on which the result depends."""
         content = digest_files({"trajectory": self.path})
         return {"source": "trajectory", "sigma_mm": self.sigma_mm, **content}
 
@@ -57,7 +58,7 @@ class KnownTrajectory:
 def read_positions(
     path: Path, frame_indices: IntArray, times: FloatArray, sigma_mm: float
 ) -> CameraPositions:
-    """Return the positions of registered frames, which have these times, from a TUM file.
+    """Return the positions of the registered frames with the given times, from a TUM file.
 
     Raises
     ------
