@@ -1,7 +1,8 @@
 """From a calibrated camera and a raw image to metric depth, clouds and meshes.
 
-`DepthEngine` turns raws into a `MetricFrame` each, as `MetricOptions` ask; `CloudFusion` and
-`MeshFusion` put frames with known poses together; `read_cloud` and `write_cloud` handle PLY files.
+`DepthEngine` computes a `MetricFrame` from each raw, with the settings of `MetricOptions`;
+`CloudFusion` and `MeshFusion` fuse frames with known poses; `read_cloud` and `write_cloud` handle
+PLY files.
 """
 
 from lifcal.metric.cloud import CloudFusion, PointCloud, make_cloud

@@ -12,10 +12,10 @@ from lifcal.arrays import Float32Array, FloatArray
 from lifcal.threads import in_parts
 
 _FEWEST_NEIGHBORS = 6.0
-"""Least number of pixels that a normal is fitted to: twice the number of its unknowns."""
+"""Smallest number of pixels to which a normal is fitted: twice the number of its unknowns."""
 _LEAST_SPREAD = 1e-3
-"""Least determinant of the pixels' scatter matrix relative to its squared trace. Below it the
-pixels lie nearly on a line and tell no normal."""
+"""Smallest determinant of the pixels' scatter matrix, relative to its squared trace. Below it, the
+pixels are nearly on a line and do not determine a normal."""
 
 
 class Pinhole(NamedTuple):
@@ -35,7 +35,7 @@ class OtherFrames(NamedTuple):
     depths, sigmas : (n, rows, cols) float32
         Depth and its standard deviation in mm; NaN where unknown.
     rotations, translations : (n, 3, 3) and (n, 3) float64
-        Take points of this frame to the camera coordinates of the others.
+        Transforms of points from this frame to the camera coordinates of the others.
     """
 
     depths: Float32Array
@@ -45,7 +45,7 @@ class OtherFrames(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """Rule by which other frames confirm a depth.
+    """Rule that decides whether other frames confirm a depth.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def connected(depth, step, row, col, i, j):
 
 @in_parts(lambda depth: len(depth))
 def mark_jumps(begin, end, depth, step, reach, marked):
-    """Set `marked` where some pixel within `reach` pixels is on another surface.
+    """Set `marked` where a pixel within `reach` pixels is on another surface.
 
     Unknown pixels (NaN) are not marked, and their neighbors are not marked because of them.
     """
@@ -126,7 +126,7 @@ def patch_sizes(depth, step, parents, sizes):
             if depth[row, col] == depth[row, col]:
                 root = find_root(parents, row * cols + col)
                 sizes[root // cols, root % cols] += 1
-    # The roots hold the counts now; all other pixels copy that of their root.
+    # The counts are now stored at the roots; all other pixels copy that of their root.
     for row in range(rows):
         for col in range(cols):
             if depth[row, col] == depth[row, col]:
@@ -177,7 +177,7 @@ def fit_normals(begin, end, depth, step, pinhole, half, normals):
             det = sxx * syy - sxy * sxy
             if det < _LEAST_SPREAD * (sxx + syy) ** 2:
                 continue
-            # here / z = a + b x + c y, with x and y in pixels from the middle one
+            # The model is here / z = a + b x + c y, with x and y in pixels from the middle one.
             b = (syy * qx - sxy * qy) / det
             c = (sxx * qy - sxy * qx) / det
             a = (q - b * sx - c * sy) / n
@@ -192,7 +192,7 @@ def fit_normals(begin, end, depth, step, pinhole, half, normals):
 
 @in_parts(lambda depth: len(depth))
 def confirm(begin, end, depth, sigma, others, pinhole, rule, new_depth, new_sigma):
-    """Fill `new_depth`, `new_sigma` with the mean of a depth map and of those that agree with it.
+    """Fill `new_depth` and `new_sigma` with the mean of a depth map and those that agree with it.
 
     `others` is an `OtherFrames`, `pinhole` the `Pinhole` of all frames, `rule` an `Agreement`. A
     pixel becomes NaN if fewer frames than needed agree with it, or if more frames see something
@@ -237,9 +237,8 @@ def confirm(begin, end, depth, sigma, others, pinhole, rule, new_depth, new_sigm
                     agree += 1
                     weight = 1.0 / (other * other)
                     total += weight
-                    # The cameras look in nearly the same direction, so a change of depth in one is
-                    # a
-                    # change by the same ratio in the other.
+                    # The cameras look in nearly the same direction, so a relative change of depth
+                    # is the same in both.
                     mean += weight * off * z / at_z
                 elif off > 0.0:
                     against += 1

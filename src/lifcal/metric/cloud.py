@@ -1,4 +1,4 @@
-"""Point clouds: of one frame, and of several fused with known poses."""
+"""Point clouds of single frames, and fusion of the clouds of several frames with known poses."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lifcal.metric import _kernels
 from lifcal.metric.depth import compute_steps
 
 _NORMAL_HALF = 4
-"""Half-width in pixels of the window that a normal is fitted to. Smaller windows are noisier,
+"""Half-width in pixels of the window to which a normal is fitted. Smaller windows are noisier,
 larger ones round off edges."""
 _MOST_CELLS = 1 << 20
-"""Number of cells along an axis in each direction: the indices of three axes then fit into one
-number of 63 bits."""
+"""Largest number of cells along an axis in each direction, so that the indices of three axes fit
+into one number of 63 bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class PointCloud:
     normals : (n, 3) float32
         Unit vectors that face the camera; NaN where not known.
     sigma_mm : (n,) float32
-        Along the viewing direction.
+        Standard deviation along the viewing direction.
     """
 
     points_mm: Float32Array
@@ -67,7 +67,7 @@ def make_cloud(
     depth_mm, sigma_mm : (rows, cols) float32
         NaN where unknown.
     image : (rows, cols) or (rows, cols, 3) float32
-        0 to 1.
+        Brightness from 0 to 1.
     intrinsics : PinholeIntrinsics
     """
     k = intrinsics
@@ -88,22 +88,23 @@ def make_cloud(
 
 
 def to_8_bit(image: Float32Array) -> npt.NDArray[np.uint8]:
-    """Return values of 0 to 1 as 8 bit."""
+    """Return values from 0 to 1 as 8-bit numbers from 0 to 255."""
     stored: npt.NDArray[np.uint8] = np.clip(np.rint(image * 255.0), 0, 255).astype(np.uint8)
     return stored
 
 
 def check_voxel(voxel_mm: float) -> None:
-    """Raise InputError if this is no side of a cube."""
+    """Raise InputError if the side of a voxel is not a positive length."""
     if not 1e-3 <= voxel_mm <= 1e6:
         raise InputError(f"voxel size is {voxel_mm} mm, needs a positive length")
 
 
 class CloudFusion:
-    """Fuses clouds on a grid of cubes: one point for each, the mean weighted by 1 / sigma^2.
+    """Fuses clouds on a grid of cubes (voxels).
 
-    Frames that were confirmed by each other (`confirm_depth`) share their errors, as the pixels of
-    one frame do: sigma is that of one of them.
+    Each cube gets one point, the mean of the points in it with weights 1 / sigma^2. Pixels of one
+    frame have common errors, and so have frames that were confirmed by each other
+    (`confirm_depth`). Therefore the sigma of the mean is that of a single point.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ class CloudFusion:
             ]
         )
         sums = values * weight[:, None]
-        # A cloud counts once for a cube, however many of its pixels are in it.
+        # Each cloud counts once in a cube, however many of its points are in it.
         own, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
         fresh = np.zeros((len(own), sums.shape[1]))
         for column in range(sums.shape[1]):

@@ -1,7 +1,7 @@
-"""What several frames with known poses say of each other's depth maps.
+"""Consistency of the depth maps of several frames with known poses.
 
-A depth map alone has pixels that are far off. Another frame that looks at the same place either
-finds the same surface there, or sees through it, or has something in front. See
+A single depth map has some pixels that are far off. Another frame that sees the same place either
+confirms the surface there, or sees something behind it, or is occluded by something in front. See
 docs/how-to/depth.md.
 """
 
@@ -18,12 +18,12 @@ from lifcal.geometry import RigidTransform
 from lifcal.metric import _kernels
 
 _MOST_SIGMAS = 3.0
-"""Difference in standard deviations up to which two depths are of one surface."""
+"""Largest difference, in standard deviations, between two depths of one surface."""
 _FEWEST = 2
-"""Other frames that must agree with a depth; half of them if there are fewer than four."""
+"""Number of other frames that must agree with a depth; half of all if there are fewer than four."""
 _IN_COMMON = 0.6
-"""Share of the variance that the errors of frames have in common, and that no number of them
-takes away (docs/how-to/depth.md)."""
+"""Fraction of the variance that is common to all frames, so that averaging frames does not reduce
+it (docs/how-to/depth.md)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +45,17 @@ class DepthMap:
 def confirm_depth(
     this: DepthMap, others: Sequence[DepthMap], intrinsics: PinholeIntrinsics
 ) -> DepthMap:
-    """Return a depth map with the mean of what frames agree on, NaN where too few agree.
+    """Return a depth map averaged over the frames that agree; NaN where too few agree.
 
-    Two others must agree (one, if there are one or two), and not more of them see something behind
-    the place.
+    Two other frames must agree (one, if there are one or two others), and the number of frames that
+    see something behind the surface must not be larger than the number of those that agree.
 
     Parameters
     ----------
     this : DepthMap
     others : sequence of DepthMap
     intrinsics : PinholeIntrinsics
-        Of all of them.
+        Intrinsics of all depth maps.
     """
     if not others:
         return this

@@ -1,4 +1,4 @@
-"""Virtual depth to metric depth with its standard deviation, and what of it to trust."""
+"""Conversion of virtual depth to metric depth with its standard deviation, and filters for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lifcal.virtual import DepthFlag, Workspace
 from lifcal.virtual.workspace import NoWorkspace
 
 PLANES = ("pinhole", "2B")
-"""Planes on which the image can be: at the sensor's distance, or where virtual depth is 2."""
+"""Possible image planes: at the sensor's distance, or where the paper's virtual depth is 2."""
 
 
 class MetricFlag(enum.IntFlag):
@@ -27,40 +27,40 @@ class MetricFlag(enum.IntFlag):
     """
 
     OUT_OF_RANGE = 32
-    """Outside the range asked for, or at infinity and beyond."""
+    """The depth is outside the requested range, or at infinity and beyond."""
     UNSURE = 64
-    """Sigma is above the limit."""
+    """The standard deviation is above the limit."""
     EDGE = 128
-    """Beside a jump of depth, or on a patch too small to be a surface."""
+    """The pixel is beside a jump of depth, or on a patch too small to be a surface."""
 
 
 @dataclass(frozen=True)
 class MetricOptions:
-    """How to make metric depth.
+    """Options of metric depth.
 
     Parameters
     ----------
     scale : float
         Size of the images relative to the raw.
     plane : 'pinhole' or '2B'
-        Image plane of the pinhole camera that the images seem to be from: at the distance of the
-        sensor, or of the supplement's plane of total covering. The second is larger by
+        Image plane of the equivalent pinhole camera: at the distance of the sensor, or at that of
+        the paper's plane of total covering (2 B from the array). The second image is larger by
         (b_L0 + 2 B) / (b_L0 + B), so that its pixels have the same size.
     range_mm : (float, float) or None
-        Depths to search; None finds them.
+        Range of depths to search; None finds it in the images.
     most_sigma : float
-        Where sigma is beyond this part of the depth, it is unknown.
+        Depths whose standard deviation is larger than this fraction of the depth become unknown.
     edge_px : int
-        Pixels so near to a jump of depth are unknown; 0 keeps them.
+        Pixels within this distance of a jump of depth become unknown; 0 keeps them.
     jump : float
-        Change from a pixel to the next, as part of the depth, that is no surface any more, unless
+        Largest change from a pixel to the next on one surface, as a fraction of the depth, unless
         sigma is larger.
     least_patch_px : int
-        Surfaces of fewer pixels are unknown.
+        Surfaces of fewer pixels become unknown.
     keep_hidden : bool
-        Keep pixels that some lenses do not see, beside a nearer surface.
+        Whether to keep pixels beside a nearer surface that hides them from some lenses.
     calibration_sigma : bool
-        Add the uncertainty of the camera's alpha, beta and tilt to sigma.
+        Whether the uncertainty of the camera's alpha, beta and tilt is added to sigma.
     """
 
     scale: float = 0.5
@@ -109,11 +109,12 @@ def compute_metric_depth(
     u, sigma_u : (...) float
         Virtual depth and its standard deviation; NaN where unknown.
     intrinsics : PinholeIntrinsics or None
-        Of the image that u is a map of, (rows, cols): a tilted array shows other virtual depths at
-        other places. None: all values are taken as if at the principal point.
+        Intrinsics of the image, (rows, cols), to which u belongs. They are needed for a tilted
+        array, with which the virtual depth of a point depends on its position. If None, all values
+        are taken to be at the principal point.
     calibration : bool
-        Add what the covariance of alpha, beta and the tilt says. It is common to all pixels of all
-        frames: means over pixels do not make it smaller.
+        Whether to add the uncertainty of alpha, beta and the tilt. It is common to all pixels of
+        all frames, so averaging does not reduce it.
 
     Returns
     -------
@@ -136,7 +137,7 @@ def compute_metric_depth(
     depth_mm, sigma_mm = np.empty(u.shape, np.float32), np.empty(u.shape, np.float32)
     for part in cut_rows(u):
         flat = np.asarray(u[part], np.float64)
-        slope = np.ones(())  # of the virtual depth at the principal point by the one here
+        slope = np.ones(())  # derivative of u at the principal point with respect to u here
         if tilted:
             assert camera.tilt is not None
             assert intrinsics is not None
@@ -147,7 +148,7 @@ def compute_metric_depth(
             slope = 1.0 + tau
             flat = 1.0 + (flat - 1.0) * slope
         depth = camera.depth_from_virtual_depth(flat)
-        by_u = depth * depth / beta  # and by alpha
+        by_u = depth * depth / beta  # size of the derivative with respect to u, and to alpha
         variance = (by_u * slope * sigma_u[part]) ** 2
         if calibration:
             moves = [by_u, depth / beta]
@@ -169,15 +170,16 @@ def filter_depth(
     options: MetricOptions,
     workspace: Workspace | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """Return the flags with those added that metric depth has; see `is_known`.
+    """Return the flags of virtual depth together with those of metric depth; see `is_known`.
 
     Parameters
     ----------
     depth_mm, sigma_mm : (rows, cols) float32
         NaN where unknown.
     flags : (rows, cols) uint8
-        Of the virtual depth.
+        Flags of the virtual depth.
     range_mm : (float, float)
+        Smallest and largest accepted depth.
     options : MetricOptions
     workspace : Workspace or None
         Keeps the large arrays for the next frame.
@@ -208,13 +210,13 @@ def filter_depth(
 def compute_steps(
     depth_mm: Float32Array, sigma_mm: Float32Array, jump: float = MetricOptions.jump
 ) -> Float32Array:
-    """Return how much the depths of neighbors on one surface may differ: `jump`, or sigma."""
+    """Return the largest difference of neighboring depths on one surface, from `jump` or sigma."""
     steps: Float32Array = np.maximum(np.float32(jump) * depth_mm, sigma_mm)
     return steps
 
 
 def is_known(flags: npt.NDArray[np.uint8], options: MetricOptions) -> BoolArray:
-    """Return where flags leave a depth that is known."""
+    """Return the mask of pixels whose flags say that the depth is known."""
     allowed = np.uint8(DepthFlag.OCCLUSION) if options.keep_hidden else np.uint8(0)
     known: BoolArray = (flags & ~allowed) == 0
     return known

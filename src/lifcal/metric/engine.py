@@ -1,4 +1,4 @@
-"""Frames of a calibrated camera, one after the other, to metric depth and pinhole images."""
+"""Metric depth and pinhole images from the frames of a calibrated camera, one after the other."""
 
 from __future__ import annotations
 
@@ -28,34 +28,36 @@ from lifcal.virtual import DepthOptions, FocusEngine, Workspace
 from lifcal.virtual.depth import RANGE_MARGIN, SYSTEMATIC
 
 _GIVEN_MARGIN = 0.02
-"""By this part a given range of depths is made wider in virtual depth, so that its own ends are not
-taken as out of range."""
+"""Fraction by which a given range of depths is widened in virtual depth, so that depths at its ends
+are not out of range."""
 _LEAST_U = 1.05
-"""Least size of a virtual depth: at 1 a point is on the micro-lens array, and one lens alone sees
-it."""
+"""Smallest absolute virtual depth. At 1, the main lens' image of a point is on the sensor, and only
+one micro lens sees it, so there is no parallax."""
 _MOST_U = 16.0
-"""Largest size of a virtual depth: beyond it more lenses see a point than a compiled loop takes."""
+"""Largest absolute virtual depth. Beyond it, more lenses see a point than a kernel allows."""
 
 
 @dataclass(frozen=True, eq=False)
 class MetricFrame:
-    """What an RGB-D camera at the main lens' place would deliver.
+    """Depth, its standard deviation and the focused image of a frame, as from an RGB-D camera.
+
+    The camera center is that of the main lens.
 
     Parameters
     ----------
     depth_mm : (rows, cols) float32
-        Along the optical axis; NaN where unknown.
+        Depth along the optical axis; NaN where unknown.
     sigma_mm : (rows, cols) float32
-        Standard deviation of it; NaN where unknown.
+        Standard deviation of the depth; NaN where unknown.
     image : (rows, cols) or (rows, cols, 3) float32
-        Focused, without distortion; 0 to 1 of the raw's full scale, a little beyond where
-        sharpening overshoots; 0 where no lens sees.
+        Totally focused image without distortion. Values are from 0 to 1 (the raw's full scale),
+        slightly outside where sharpening overshoots, and 0 at pixels that no lens sees.
     flags : (rows, cols) uint8
-        Bits of `DepthFlag` and `MetricFlag`: why a depth is unknown.
+        Bits of `DepthFlag` and `MetricFlag`, which say why a depth is unknown.
     u, sigma_u : (rows, cols) float32
-        Virtual depth before any filter of metric depth.
+        Virtual depth and its standard deviation, before the filters of metric depth.
     intrinsics : PinholeIntrinsics
-        Of all these images.
+        Intrinsics of all these images.
     unit : str
         'mm', or 'no scale' if the camera has none, so that depths have no metric meaning.
     """
@@ -71,7 +73,7 @@ class MetricFrame:
 
     @property
     def known(self) -> BoolArray:
-        """Where depth is known."""
+        """Mask of the pixels whose depth is known."""
         found: BoolArray = np.isfinite(self.depth_mm)
         return found
 
@@ -89,7 +91,7 @@ class MetricFrame:
         return plot_depth(self.image, self.depth_mm, self.sigma_mm, unit=self.unit)
 
     def crop(self, x: int, y: int, width: int, height: int) -> MetricFrame:
-        """Return a part of the images, from pixel (x, y) on."""
+        """Return a part of the images whose first pixel is (x, y)."""
         part = (slice(y, y + height), slice(x, x + width))
         return MetricFrame(
             self.depth_mm[part],
@@ -104,24 +106,26 @@ class MetricFrame:
 
 
 class DepthEngine:
-    """Makes metric depth of the frames of one camera; keeps its maps and large arrays.
+    """Computes metric depth of the frames of one camera; keeps its maps and large arrays.
 
-    May be called from several threads: they take turns. What it returns belongs to the caller.
+    It may be called from several threads, which take turns. The arrays that it returns are not used
+    again, so the caller may keep them.
 
     Parameters
     ----------
     camera : PlenopticCamera
-        The focal planes and overlap discs of its grid are used where it has them.
+        The camera. The focal planes and overlap discs of its grid are used if it has them.
     vignetting : (height, width) float32, str, Path or None
-        From `vignetting_from_white`, or the file of a white image; None takes what the grid's
-        overlap discs predict, which is good if the micro images are where the grid has them, to
-        0.5 % of the pitch (`like` looks).
+        Vignetting map (`vignetting_from_white`), or the file of a white image. None uses the map
+        that the grid's overlap discs predict. That is accurate if the grid agrees with the micro
+        images to 0.5 % of the pitch; `like` moves the grid to where a raw shows them.
     options : MetricOptions or None
     bayer : str or None
-        The color mosaic of arrays given to `run`, and that frames were interpolated from.
+        Color mosaic of arrays that are given to `run`, and of the raws from which frames were
+        interpolated.
     full_scale : int or None
-        What stands for white in 16-bit arrays given to `run`, 4095 for instance; None: that of
-        the brightest of them so far, as 10, 12, 14 or 16 bits.
+        Value of white in 16-bit arrays that are given to `run`, for instance 4095. None takes the
+        full scale of the 10, 12, 14 or 16 bits that the brightest of them so far needs.
     """
 
     def __init__(
@@ -168,7 +172,7 @@ class DepthEngine:
         raw: npt.NDArray[np.generic] | str | Path,
         bayer: str | None = None,
     ) -> DepthEngine:
-        """Return an engine without a white image; a raw shows where the micro images are.
+        """Return an engine without a white image, whose grid is moved to the micro images of a raw.
 
         The raw is an array or a file, as for `run`.
         """
@@ -180,15 +184,16 @@ class DepthEngine:
 
     @property
     def depth_range(self) -> tuple[float, float] | None:
-        """Virtual depths that are searched; None: found in each frame."""
+        """Range of virtual depths that is searched; None if it is found in each frame."""
         return self._focus.options.depth_range
 
     @property
     def range_mm(self) -> tuple[float, float]:
-        """Depths that can come out.
+        """Range of depths that the results can have.
 
-        The far end, unless the options give it: twice the farthest depth of the frames that the
-        range was found in, or where the least sigma of virtual depth is beyond `most_sigma`.
+        The far end is that of the options, if they give one. Otherwise it is twice the farthest
+        depth of the frames in which the range was found, or the depth at which even the smallest
+        sigma of virtual depth exceeds `most_sigma`, whichever is nearer.
         """
         if self.options.range_mm is not None:
             near, far = self.options.range_mm
@@ -209,7 +214,7 @@ class DepthEngine:
         return 0.0, far
 
     def set_range(self, frames: Iterable[Frame]) -> tuple[float, float]:
-        """Find the virtual depths in some frames, and search them in all from now on.
+        """Find the range of virtual depths in some frames, and use it for all later frames.
 
         Raises
         ------
@@ -220,22 +225,22 @@ class DepthEngine:
             return self._focus.set_range(frames)
 
     def restore_range(self, depth_range: tuple[float, float] | None) -> None:
-        """Search these virtual depths from now on; None: find them in each frame."""
+        """Use this range of virtual depths from now on; None finds it in each frame."""
         with self._lock:
             self._focus.set_depth_range(depth_range)
 
     def limit_far(self, far_mm: float) -> None:
-        """Leave out depths beyond this from now on."""
+        """Treat depths beyond this one as unknown from now on."""
         self._far_mm = far_mm
 
     def warm_up(self) -> None:
-        """Compile and allocate everything, so that the first frame takes as long as the next."""
+        """Compile and allocate everything, so that the first frame is as fast as the next ones."""
         width, height = self.camera.image_size
         noise = np.random.default_rng(0).integers(64, 192, (height, width), dtype=np.uint8)
         with self._lock:
             with suppress(EstimationError):
                 self.run(noise)
-            if self.depth_range is None:  # noise has no range: that part is still to be compiled
+            if self.depth_range is None:  # no range is found in noise, so compile the rest with one
                 self.restore_range((2.0, 4.0))
                 self.run(noise)
                 self.restore_range(None)
@@ -252,21 +257,21 @@ class DepthEngine:
         return make_frame(stored, "frame", source, self._bayer, full_scale)
 
     def run(self, frame: Frame | npt.NDArray[np.generic] | str | Path) -> MetricFrame:
-        """Make metric depth and the focused image of a frame.
+        """Compute metric depth and the focused image of a frame.
 
         The range is found in the frame itself unless the options or `set_range` give it.
 
         Parameters
         ----------
         frame : Frame, (height, width) or (height, width, 3) uint8 or uint16, str or Path
-            A path is that of an image file.
+            The frame, its pixels, or the path of an image file.
 
         Raises
         ------
         InputError
-            If it is not of the camera's image size.
+            If the frame has another size than the camera's images.
         EstimationError
-            If no range is given and none can be found: too little texture.
+            If no range is given and none can be found, because there is too little texture.
         """
         if not isinstance(frame, Frame):
             frame = self._make_frame(frame)
@@ -302,7 +307,7 @@ def _load(raw: npt.NDArray[np.generic] | str | Path) -> tuple[npt.NDArray[np.gen
 
 
 def compute_plane_factor(camera: PlenopticCamera, plane: str) -> float:
-    """Return how much larger the image on a plane is than that at the sensor's distance."""
+    """Return the ratio of the size of the image on a plane to that at the sensor's distance."""
     p = camera.parameters
     behind = p.array_to_sensor_mm if plane == "pinhole" else 2.0 * p.array_to_sensor_mm
     return (p.lens_to_array_mm + behind) / (p.lens_to_array_mm + p.array_to_sensor_mm)
@@ -311,12 +316,12 @@ def compute_plane_factor(camera: PlenopticCamera, plane: str) -> float:
 def compute_virtual_range(
     camera: PlenopticCamera, range_mm: tuple[float, float]
 ) -> tuple[float, float]:
-    """Return the virtual depths of a range of depths, a little wider.
+    """Return the range of virtual depths for a range of depths, slightly widened.
 
     Raises
     ------
     InputError
-        If virtual depth is not all of one sign and beyond 1 there.
+        If virtual depth changes its sign in the range, or is not larger than 1 in absolute value.
     """
     low, high = sorted(camera.virtual_depth_from_depth(np.array(range_mm)).tolist())
     if low * high <= 0.0 or min(abs(low), abs(high)) < _LEAST_U:

@@ -1,4 +1,4 @@
-"""A mesh of several frames with known poses, by Open3D's truncated signed distances."""
+"""A mesh from several frames with known poses, by Open3D's truncated signed distance function."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TRUNCATION = 8.0
 """Distance from a surface, in voxels, up to which signed distances are kept; Open3D's own
 default."""
 _BLOCK = 16
-"""Voxels along each side of a block; Open3D's own default."""
+"""Number of voxels along each side of a block; Open3D's own default."""
 _BLOCKS = 10_000
-"""Number of blocks to begin with; Open3D takes more when it needs them."""
+"""Initial number of blocks; Open3D allocates more when it needs them."""
 _LEAST_WEIGHT = 0.5
-"""Weight that a voxel needs to be part of the mesh. One frame has the weight 1, so one is
-enough."""
+"""Smallest weight of a voxel that is part of the mesh. One frame has the weight 1, so a single
+frame is enough."""
 
 
 class MeshFusion:
@@ -37,7 +37,7 @@ class MeshFusion:
     Raises
     ------
     MissingDependencyError
-        Without Open3D, which `lifcal[mesh]` brings.
+        If Open3D is not installed; the extra `lifcal[mesh]` installs it.
     """
 
     def __init__(self, intrinsics: PinholeIntrinsics, voxel_mm: float) -> None:
@@ -73,7 +73,7 @@ class MeshFusion:
         depth = self._o3d.t.geometry.Image(np.ascontiguousarray(metres))
         light = self._o3d.t.geometry.Image((color / 255.0).astype(np.float32))
         pose = self._o3d.core.Tensor(matrix)
-        ends = (1.0, float(metres.max()) + 1.0)  # units of a metre, farthest depth
+        ends = (1.0, float(metres.max()) + 1.0)  # units per meter, farthest depth
         blocks = self._grid.compute_unique_block_coordinates(
             depth, self._matrix, pose, *ends, _TRUNCATION
         )

@@ -1,4 +1,4 @@
-"""PLY files: binary, in metres, as every viewer reads them."""
+"""Binary PLY files of clouds and meshes in meters, which all common viewers read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERTEX = [
 ]
 """Properties of a point in the file and their types."""
 _NAMES = {"<f4": "float", "u1": "uchar"}
-"""PLY's names of NumPy's types."""
+"""Names of NumPy's types in PLY files."""
 _FACE = [("count", "u1"), ("corners", "<i4", 3)]
 """Properties of a triangle in the file: the number of corners, always 3, and the corners."""
 
@@ -27,9 +27,9 @@ _FACE = [("count", "u1"), ("corners", "<i4", 3)]
 def write_cloud(
     path: str | Path, cloud: PointCloud, triangles: npt.NDArray[np.int32] | None = None
 ) -> None:
-    """Write a cloud in metres, or with triangles (n, 3) a mesh; whole or not at all.
+    """Write a cloud, or with triangles (n, 3) a mesh, in meters; the file is written atomically.
 
-    Normals that are not known are (0, 0, 0).
+    Normals that are not known are written as (0, 0, 0).
     """
     vertices = np.empty(len(cloud), np.dtype(_VERTEX))
     points = cloud.points_mm * np.float32(0.001)

@@ -12,24 +12,24 @@ from lifcal.imaging.resample import resample
 from lifcal.virtual import LensOptics, Workspace
 
 _BAND = 256
-"""Rows of the map that are computed at a time. It bounds the memory that this takes."""
+"""Number of rows of the map that are computed at a time, which bounds the memory."""
 _NOWHERE = -1000.0
-"""Coordinate of a place outside every image, where nothing is interpolated."""
+"""Coordinate that is outside of every image, for pixels that were not recorded."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rectification:
-    """Takes recorded raws to undistorted coordinates. Computed once for a camera.
+    """Resamples recorded raws to undistorted coordinates. It is computed once for a camera.
 
     Parameters
     ----------
     grid : MicroLensGrid
-        Undistorted micro-image centers. Without micro images whose used part is not wholly on the
-        sensor: what is missing would be inside the undistorted image.
+        Grid with undistorted micro-image centers. Micro images whose used part is not completely on
+        the sensor are left out, because their missing part could be inside the undistorted image.
     map_x, map_y : (height, width) float32
-        Where each undistorted pixel was recorded.
+        Recorded position of each undistorted pixel.
     workspace : Workspace or None
-        Keeps the rectified images: `apply` then returns the same arrays every time.
+        If given, it keeps the rectified images, and `apply` returns the same arrays every time.
     """
 
     grid: MicroLensGrid
@@ -50,7 +50,7 @@ class Rectification:
             rows, cols = np.mgrid[first : min(first + _BAND, height), :width]
             places = np.column_stack([cols.ravel(), rows.ravel()]).astype(np.float64)
             recorded = camera.distortion.distort(places, camera.principal_point_px)
-            # Beyond the fold the model comes back: nothing was recorded there.
+            # Beyond the fold radius the distorted radius decreases again, and nothing was recorded.
             radius = np.hypot(*(places - camera.principal_point_px).T)
             recorded[radius > camera.distortion.fold_radius_px] = _NOWHERE
             map_x[first : first + _BAND] = recorded[:, 0].reshape(rows.shape)
