@@ -1,8 +1,8 @@
-"""Calibration folders, and the files of other programs that are made of them.
+"""Reading of calibration folders, and export to the files of other programs.
 
 `open_calibration` reads a folder. `write_opencv`, `write_ros` and `write_kalibr` write the camera
 of the focused images; `write_colmap` and `write_nerfstudio` write images without distortion with
-poses and points; `write_authors` writes what the paper authors' own code reads.
+poses and points; `write_authors` writes the files of the code published with the paper.
 """
 
 from lifcal.export.authors import write_authors

@@ -23,7 +23,7 @@ from lifcal.ply import PlyElement, format_header
 def write_authors(
     folder: str | Path, calibration: StoredCalibration, seen: SeenPoints
 ) -> dict[str, Path]:
-    """Write the four files, each whole or not at all; return where they are.
+    """Write the four files, each atomically; return their paths.
 
     Raises
     ------
@@ -73,7 +73,8 @@ def _list_observations(calibration: StoredCalibration, seen: SeenPoints) -> list
     """Return a row for each observation, frame by frame."""
     camera, observations = calibration.camera, seen.observations
     centers, lenses = observations.centers
-    # the micro images as they were observed: the camera's own grid may have been fitted anew
+    # Use the micro-image centers of the observations, because the camera's grid may have been
+    # fitted again since.
     observed = MicroLensGrid.from_centers(
         centers, camera.image_size, radius_px=camera.grid.radius_px
     )

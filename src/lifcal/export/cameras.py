@@ -1,7 +1,7 @@
 """The camera of the focused images for OpenCV, ROS and Kalibr, each in one YAML file.
 
-All three have pixel centers at integers, as lifcal has, and distort from ideal to recorded
-coordinates in units of the focal length.
+All three have pixel centers at integers, as lifcal does. Their distortion maps ideal to recorded
+coordinates, in units of the focal length.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def write_opencv(
     scale : float
         Size of the focused images relative to the raw.
     undistorted : bool
-        Describe images without distortion, as `lifcal depth` writes them.
+        Whether to describe images without distortion, such as those of `lifcal depth`.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def write_ros(
     undistorted: bool = False,
     name: str = "camera",
 ) -> OpencvCamera:
-    """Write a camera_info file as ROS' camera_info_manager reads it; return the camera in it.
+    """Write a camera_info file for camera_info_manager of ROS; return the camera in it.
 
     The projection matrix P holds K, so that rectified images are those of `DepthEngine` with the
     same scale.
@@ -83,7 +83,7 @@ def write_ros(
     path, camera, scale, undistorted
         As for `write_opencv`.
     name : str
-        Name of the camera: camera_info_manager warns if the driver has another one.
+        Name of the camera; camera_info_manager warns if the driver uses another one.
     """
     found = make_opencv_camera(_choose(camera, undistorted), scale)
     model = "plumb_bob" if len(found.distortion) == 5 else "rational_polynomial"
@@ -118,7 +118,7 @@ def write_kalibr(
     path, camera, scale, undistorted
         As for `write_opencv`.
     name : str
-        The images' topic is /NAME/image_raw.
+        Name of the camera; the topic of its images is /NAME/image_raw.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def write_kalibr(
 
 
 def describe_lost(camera: PlenopticCamera) -> tuple[str, ...]:
-    """Return sentences about what a pinhole camera cannot hold of this camera."""
+    """Return a sentence for each property of this camera that a pinhole camera does not have."""
     lost = []
     if camera.tilt is not None and camera.tilt.as_vector().any():
         x, y = camera.tilt_angles_deg()[0].tolist()
@@ -169,9 +169,9 @@ def _describe(scale: float, undistorted: bool) -> str:
 
 
 def _list(values: FloatArray | Iterable[float]) -> str:
-    """Return numbers in a row, with all their digits and each with a decimal point."""
+    """Return numbers separated by commas, with all their digits, each with a decimal point."""
     numbers = np.asarray(values, np.float64).ravel().tolist()
-    # YAML 1.1 reads 1e-05 as text: the number needs a point before the exponent
+    # YAML 1.1 reads 1e-05 as text; a number needs a point before the exponent.
     words = [repr(number + 0.0) for number in numbers]
     return f"[{', '.join(w if '.' in w else w.replace('e', '.0e') for w in words)}]"
 

@@ -14,13 +14,13 @@ from lifcal.export.pinhole_scene import PinholeScene, write_scene
 from lifcal.files import write_text
 
 _OTHERS = ("cameras.bin", "images.bin", "points3D.bin", "rigs.txt", "frames.txt", "points3D.ply")
-"""Files of another model that readers would prefer or mix with this one."""
+"""Files of another model that programs would read instead of this one, or together with it."""
 
 
 def write_colmap(
     folder: str | Path, calibration: StoredCalibration, *, images: bool = True
 ) -> tuple[PinholeScene, dict[str, Path]]:
-    """Write images and model, each file whole or not at all; return what and where they are.
+    """Write images and model, each file atomically; return the scene and the paths.
 
     Images are numbered from 1 in the order of the frames, points from 1 in the order of points.ply.
     The image positions of the points are projections: nothing is measured in the focused images.
@@ -30,7 +30,7 @@ def write_colmap(
     folder : str or Path
     calibration : StoredCalibration
     images : bool
-        Whether to write images/, which takes the focused images of the calibration's folder.
+        Whether to write images/, from the focused images in the calibration's folder.
 
     Raises
     ------

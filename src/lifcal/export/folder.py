@@ -20,23 +20,23 @@ from lifcal.reconstruction import Observations, Reconstruction, read_observation
 from lifcal.virtual import DepthOptions
 
 _SAME_TIME_S = 2e-6
-"""Seconds by which a time of poses.txt may differ from that of its frame: the file has six
-decimals."""
+"""Largest difference, in s, between a time in poses.txt and that of its frame, because the file
+stores six decimals."""
 
 
 @dataclass(frozen=True, eq=False)
 class StoredCalibration:
-    """A calibration as its folder holds it: camera, poses, points, residuals and covariance.
+    """The calibration in a folder: camera, poses, points, residuals and covariance.
 
-    Camera and poses are read when the folder is opened; points, observations and what follows from
-    them when they are first asked for, so that a folder without them can be opened too.
+    Camera and poses are read when the folder is opened. Points, observations and residuals are read
+    or computed when they are first used, so a folder without them can be opened too.
 
     Parameters
     ----------
     folder : Path
     camera : PlenopticCamera
     views : (n_views,) int64
-        Number of each registered frame, ascending.
+        Index of each registered frame, ascending.
     names : tuple of str
         Name of each registered frame: its raw's name without the suffix.
     world_from_cam : tuple of RigidTransform
@@ -53,7 +53,7 @@ class StoredCalibration:
     def covariance(self) -> FloatArray | None:
         """Covariance of `camera.parameter_names`, (n, n); None if camera.json has none.
 
-        `camera.physical_covariance()` has it for f_L, b_L0 and B.
+        `camera.physical_covariance()` returns that of f_L, b_L0 and B.
         """
         return self.camera.covariance
 
@@ -67,22 +67,22 @@ class StoredCalibration:
         """Observations of the scene points in the registered frames, with their rows.
 
         Observations in frames that are not registered, of points that are not listed, and of points
-        behind the camera are left out. DataError if a file is missing or broken, or points.ply has
-        another number of points than ids.
+        behind the camera are left out. A DataError is raised if a file is missing or broken, or if
+        the number of points in points.ply differs from the number of ids.
         """
         return _read_seen_points(self)
 
     @property
     def observations(self) -> Observations:
-        """Where points were measured in micro images; see `seen`."""
+        """Measured positions of points in micro images; see `seen`."""
         return self.seen.observations
 
     @cached_property
     def residuals_px(self) -> FloatArray:
-        """Where the camera shows each point minus where it was measured, (n_observations, 2), px.
+        """Projected minus measured position of each point, (n_observations, 2), in px.
 
-        They are computed anew from camera, poses and points as the files hold them, with the focus
-        term that summary.json describes.
+        They are computed from camera, poses and points in the files, with the focus term that
+        summary.json describes.
         """
         return read_only(_compute_residuals(self))
 
@@ -94,7 +94,7 @@ class StoredCalibration:
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        """What summary.json holds; empty if there is none."""
+        """Content of summary.json; empty if there is no such file."""
         path = self.folder / "summary.json"
         return read_json(path) if path.exists() else {}
 
@@ -139,7 +139,7 @@ def points_in_cameras(
     calibration : StoredCalibration
     points_world_mm : (n_points, 3) float64
     views, points : (n,) int64
-        Rows of both.
+        Index of the view and of the point for each result.
 
     Returns
     -------
@@ -206,7 +206,7 @@ def _read_seen_points(calibration: StoredCalibration) -> SeenPoints:
             f"{folder / 'observations.csv'}: no observation is of a point of points.ply in a frame "
             "of poses.txt"
         )
-    # observations are sorted already, so choosing keeps their order
+    # The observations are sorted already, and selecting some of them keeps the order.
     return SeenPoints(
         points, observations.select(keep), read_only(views[keep]), read_only(rows[keep])
     )
@@ -274,7 +274,10 @@ def _read_frames(folder: Path) -> dict[int, _Frame]:
 
 
 def _find_views(times: FloatArray, known: dict[int, _Frame], path: Path) -> IntArray:
-    """Return the frames that have these timestamps; if no frames are listed, their numbers."""
+    """Return the indices of the frames with these timestamps.
+
+    If summary.json lists no frames, the timestamps are the indices.
+    """
     if not known:
         views = np.rint(times).astype(np.int64)
         off = np.abs(views - times)
@@ -289,7 +292,7 @@ def _find_views(times: FloatArray, known: dict[int, _Frame], path: Path) -> IntA
 
 
 def _read_ply(path: Path) -> FloatArray:
-    """Return the points of a PLY text file in metres, as mm, (n, 3)."""
+    """Read the points of a PLY text file, which are in meters; return them in mm, (n, 3)."""
     text = read_bytes(path, limit=1 << 30).decode("ascii", errors="replace").replace("\r\n", "\n")
     head, end, body = text.partition("end_header\n")
     lines = [line.split() for line in head.splitlines()]

@@ -16,20 +16,20 @@ from lifcal.files import write_json, write_text
 from lifcal.ply import PlyElement, format_header
 
 _OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])
-"""Axes of a camera that looks along -z with y up, in those of one that looks along z."""
+"""Conversion from OpenGL's camera axes (y up, looking along -z) to lifcal's (y down, along +z)."""
 
 
 def write_nerfstudio(
     folder: str | Path, calibration: StoredCalibration, *, images: bool = True
 ) -> tuple[PinholeScene, dict[str, Path]]:
-    """Write images, points and transforms.json, which comes last; return what and where they are.
+    """Write images, points and, last, transforms.json; return the scene and the paths.
 
     Parameters
     ----------
     folder : str or Path
     calibration : StoredCalibration
     images : bool
-        Whether to write images/, which takes the focused images of the calibration's folder.
+        Whether to write images/, from the focused images in the calibration's folder.
 
     Raises
     ------

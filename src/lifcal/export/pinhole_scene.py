@@ -1,8 +1,8 @@
-"""Focused images without distortion, their poses and colored points: what view synthesis needs.
+"""Focused images without distortion, their poses and colored points, for view synthesis.
 
 The images are resampled so that the principal point is in the middle of the image, because loaders
-for Gaussian splatting use the field of view only and take the middle for granted. The size is the
-largest at which every pixel was recorded.
+for Gaussian splatting read only the field of view and assume that the principal point is there. The
+size is the largest at which every pixel was recorded.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from lifcal.imaging.files import read_image, write_png
 from lifcal.imaging.resample import resample
 
 _EDGE = 257
-"""Number of points along each border of the raw that are undistorted to find the size."""
+"""Number of points along each border of the raw that are undistorted to find the size of the
+image."""
 _GRAY = 128
-"""Color of points where there are no images."""
+"""Brightness of points if there are no images to take their color from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +43,9 @@ class PinholeScene:
     colors : (n_points, 3) uint8
         Red, green, blue: the mean over the images that show the point.
     views, points : (n_pairs,) int64
-        Row of the image and of the point, for each image that shows a point, image by image.
+        Index of the image and of the point for each projection, sorted by image.
     places_px : (n_pairs, 2) float64
-        Where the image shows the point.
+        Position of the point in the image.
     """
 
     intrinsics: PinholeIntrinsics
@@ -57,15 +58,15 @@ class PinholeScene:
 
 
 def choose_intrinsics(camera: PlenopticCamera, scale: float) -> PinholeIntrinsics:
-    """Return the pinhole camera of the largest image, centered, whose pixels were all recorded.
+    """Return the pinhole camera of the largest centered image whose pixels were all recorded.
 
     Raises
     ------
     EstimationError
-        If the principal point is so far out that nothing is left.
+        If the principal point is so near to the border that there is no such image.
     """
     width, height = camera.image_size
-    # up to the centers of the last pixels but one: no lens may see the very last ones
+    # Leave out the outermost pixels, because no lens may see them.
     inset = 1.5 / scale - 0.5
     xs = np.linspace(inset, width - 1 - inset, _EDGE)
     ys = np.linspace(inset, height - 1 - inset, _EDGE)
@@ -76,11 +77,12 @@ def choose_intrinsics(camera: PlenopticCamera, scale: float) -> PinholeIntrinsic
             border = np.empty((_EDGE, 2))
             border[:, axis], border[:, 1 - axis] = end, along
             und = camera.distortion.undistort(border, c)[:, axis] - c[axis]
-            # where the model has no inverse, the border is beyond what it can describe
+            # Where the distortion model has no inverse, the border is outside of its domain and is
+            # ignored.
             reach.append(np.nanmin(sign * und, initial=np.inf))
     half_width, half_height = min(reach[:2]) * scale, min(reach[2:]) * scale
     full = camera.pinhole(scale)
-    # an even number of pixels: the middle is between two of them
+    # The number of pixels is even, so the middle is between two of them.
     sizes = [
         2 * int(min(half + 0.5, length / 2.0))
         for half, length in ((half_width, full.width), (half_height, full.height))
@@ -99,16 +101,16 @@ def choose_intrinsics(camera: PlenopticCamera, scale: float) -> PinholeIntrinsic
 def write_scene(
     folder: Path, calibration: StoredCalibration, *, images: bool = True
 ) -> PinholeScene:
-    """Write the images of the registered frames to a folder; return what they show.
+    """Write the images of the registered frames to a folder; return the scene that they show.
 
     Parameters
     ----------
     folder : Path
-        Gets NAME.png, 8 bit, red, green, blue, for each registered frame.
+        Folder for the images: NAME.png (8 bit, red, green, blue) for each registered frame.
     calibration : StoredCalibration
-        With the focused images in its folder.
+        The calibration, with the focused images in its folder.
     images : bool
-        Whether to make the images; points are gray without.
+        Whether to write the images; without them, points are gray.
 
     Raises
     ------
@@ -156,7 +158,7 @@ def write_scene(
 def _make_maps(
     camera: PlenopticCamera, scale: float, k: PinholeIntrinsics
 ) -> tuple[Float32Array, Float32Array]:
-    """Return where each pixel is in the focused image as it was made, (rows, cols) each."""
+    """Return the coordinates x and y of each pixel in the distorted focused image, (rows, cols)."""
     xs, ys = np.meshgrid(np.arange(k.width) - k.cx, np.arange(k.height) - k.cy)
     und = np.column_stack([xs.ravel(), ys.ravel()]) / scale + camera.principal_point_px
     recorded = (camera.distortion.distort(und, camera.principal_point_px) + 0.5) * scale - 0.5
@@ -182,5 +184,5 @@ def _undistort(
     largest = 65535.0 if stored.dtype == np.uint16 else 255.0
     light = resample(stored.astype(np.float32) * np.float32(255.0 / largest), *maps)
     image = np.clip(np.rint(light), 0, 255).astype(np.uint8)
-    # readers for view synthesis expect three channels
+    # Programs for view synthesis expect three channels.
     return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)

@@ -1,7 +1,7 @@
-"""Files that make a folder of images an ordinary RGB-D recording.
+"""Text files and depth encoding of an RGB-D recording.
 
-The layout is that of the TUM RGB-D benchmark: images and 16-bit depth maps with lists of time
-stamps. In addition, `camera.yaml` is for ORB-SLAM3 and `intrinsics.json` for Open3D.
+The layout is that of the TUM RGB-D benchmark: images and 16-bit depth maps with lists of
+timestamps. In addition there are `camera.yaml` for ORB-SLAM3 and `intrinsics.json` for Open3D.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from lifcal.errors import DataError, InputError
 from lifcal.files import read_bytes, write_json, write_text
 
 DEPTH_FACTORS = (5000, 2000, 1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)
-"""Units per metre that 16-bit depth maps can have; the first is that of the TUM benchmark."""
+"""Possible numbers of units per meter of 16-bit depth maps; the TUM benchmark uses the first."""
 SIGMA_FINER = 10
-"""Factor by which the units of sigma are finer, because sigma is a small part of the depth."""
+"""Factor by which the units of sigma are finer than those of depth; sigma is much smaller."""
 _FULL = 65535
 
 
 def choose_depth_factor(far_mm: float) -> int:
-    """Return the largest number of units per metre with which a depth fits into 16 bits.
+    """Return the largest number of units per meter with which a depth fits into 16 bits.
 
     Raises
     ------
     InputError
-        If none is small enough.
+        If the depth does not fit with any of them.
     """
     for factor in DEPTH_FACTORS:
         if far_mm / 1000.0 * factor <= _FULL:
@@ -48,9 +48,9 @@ def largest_depth_mm(factor: float) -> float:
 
 
 def encode_depth(depth_mm: Float32Array, factor: float) -> ImageArray:
-    """Return depths as 16-bit numbers; 0 where unknown or too large, 1 the least."""
+    """Return depths as 16-bit numbers; known depths are at least 1, unknown or too large ones 0."""
     units = np.rint(depth_mm * np.float32(factor / 1000.0))
-    known = units <= _FULL  # not for NaN
+    known = units <= _FULL  # False for NaN
     return np.where(known, np.maximum(units, 1.0), 0.0).astype(np.uint16)
 
 
@@ -67,7 +67,7 @@ def write_lists(folder: Path, frames: Sequence[tuple[float, str]]) -> None:
         lines = [f"{time:.6f} {kind}/{name}.png" for time, name in frames]
         title = f"# timestamp {kind} image"
         write_text(folder / f"{kind}.txt", "\n".join([title, *lines]) + "\n")
-    # ORB-SLAM3's reader takes every line that is not empty for a frame: no title here
+    # This file has no title line, because ORB-SLAM3 reads every line as a frame.
     lines = [f"{time:.6f} rgb/{name}.png {time:.6f} depth/{name}.png" for time, name in frames]
     write_text(folder / "associations.txt", "\n".join(lines) + "\n")
 
@@ -107,8 +107,8 @@ def write_orbslam(
     factor : int
     fps : int
     baseline_m : float
-        ORB-SLAM3 takes the depth's error for that of a stereo pair with this baseline that matches
-        to about a pixel.
+        Baseline of a stereo pair whose depth has the same error if it matches to about a pixel.
+        ORB-SLAM3 weights depths accordingly.
     """
     k = intrinsics
     settings: dict[str, str | int | float] = {
@@ -154,17 +154,17 @@ def write_orbslam(
 
 @dataclass(frozen=True)
 class OrbslamDepth:
-    """What camera.yaml tells ORB-SLAM3 about the depth maps.
+    """The settings in camera.yaml that describe the depth maps to ORB-SLAM3.
 
     Parameters
     ----------
     factor : float
-        RGBD.DepthMapFactor: units of the depth maps a metre.
+        RGBD.DepthMapFactor: number of units of the depth maps per meter.
     baseline_m : float
         Stereo.b: baseline of the stereo pair whose depth has the same error.
     close_m : float
-        Stereo.ThDepth times Stereo.b: ORB-SLAM3 trusts the depth of points up to this depth alone,
-        and needs several views of those beyond.
+        Stereo.ThDepth times Stereo.b: ORB-SLAM3 uses the depth of a single view for points up to
+        this depth, and needs several views for points beyond.
     """
 
     factor: float
@@ -173,13 +173,13 @@ class OrbslamDepth:
 
 
 def read_orbslam_depth(path: Path, factor: int) -> OrbslamDepth:
-    """Read what camera.yaml tells about the depth maps, and check it.
+    """Read the settings in camera.yaml that describe the depth maps, and check them.
 
     Parameters
     ----------
     path : Path
     factor : int
-        Units a metre that the depth maps really have.
+        Number of units per meter that the depth maps really have.
 
     Raises
     ------

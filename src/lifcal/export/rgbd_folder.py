@@ -26,7 +26,7 @@ class RgbdFolder:
     folder : Path
     intrinsics : PinholeIntrinsics
     depth_factor : float
-        Units of a metre.
+        Number of units per meter in the depth maps.
     times : tuple of float
     names : tuple of str
         Names of the frames.
@@ -62,12 +62,12 @@ class RgbdFolder:
 
 
 def open_rgbd(folder: Path) -> RgbdFolder:
-    """Read which frames a folder has, and their camera.
+    """Open an RGB-D recording: read the list of its frames and the camera.
 
     Raises
     ------
     DataError
-        If it is no such folder.
+        If the folder does not hold a complete RGB-D recording.
     """
     if not (folder / "associations.txt").is_file() or not (folder / "intrinsics.json").is_file():
         raise DataError(f"{folder}: not a folder that lifcal depth finished")
