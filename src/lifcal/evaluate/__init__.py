@@ -1,4 +1,4 @@
-"""A calibration compared with the truth of a simulation: parameters, trajectory, depth.
+"""Comparison of a calibration with the ground truth of a simulation: parameters, poses, depth.
 
 `evaluate_calibration` compares two folders and returns an `Evaluation`.
 """

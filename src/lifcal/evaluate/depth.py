@@ -16,7 +16,7 @@ from lifcal.geometry import RigidTransform
 from lifcal.imaging.files import read_image
 
 _REACH_PX = 2.0
-"""Largest distance from a point to the nearest known depth."""
+"""Largest distance, in px, from a point to the nearest pixel with a known depth."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class DepthComparison:
     Parameters
     ----------
     n_pairs, n_views : int
-        (view, point) pairs compared, and views that have some.
+        Number of (view, point) pairs compared, and number of views that have such pairs.
     median_abs_percent : float
         Median of |z - z_true| / z_true.
     median_percent : float
-        Median of (z - z_true) / z_true: negative is too near.
+        Median of (z - z_true) / z_true; it is negative if points are too near.
     """
 
     n_pairs: int
@@ -66,7 +66,7 @@ def measure_depth_errors(
     Parameters
     ----------
     depth_path : Path
-        True depth, mm, NaN where there is nothing.
+        File of the true depth in mm, NaN where there is no surface.
     pinhole : PinholeIntrinsics
     true_cam_from_world : RigidTransform
     points_world_mm : (n, 3) float64

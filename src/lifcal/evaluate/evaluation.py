@@ -38,14 +38,14 @@ class Evaluation:
     ----------
     folder, truth : Path
     scale_source : str or None
-        Source of the calibration's metric scale. None: only parameters that need no scale are
-        compared.
+        Source of the calibration's metric scale. If it is None, only parameters that need no scale
+        are compared.
     parameters : tuple of ParameterComparison
     mean_error_square : float or None
-        Mean of the squared errors in sigmas: of f_L, b_L0, B, c_x, c_y, or without a scale of F,
-        c_x, c_y, alpha. About 1 if the sigmas are honest. None without sigmas.
+        Mean of the squared errors, in sigmas, of f_L, b_L0, B, c_x and c_y, or without a scale of
+        F, c_x, c_y and alpha. It is about 1 if the sigmas are right, and None without sigmas.
     mean_error_square_correlated : float or None
-        The same with the correlations, e^T C^-1 e / n.
+        The same with correlations taken into account: e^T C^-1 e / n.
     trajectory : TrajectoryComparison or None
     depth : DepthComparison or None
     notes : tuple of str
@@ -73,10 +73,10 @@ def evaluate_calibration(folder: str | Path, truth: str | Path) -> Evaluation:
     Parameters
     ----------
     folder : str or Path
-        Written by a calibration: camera.json and poses.txt; for depths also points.ply and
-        observations.csv.
+        Folder of a calibration, with camera.json and poses.txt; the comparison of depths also needs
+        points.ply and observations.csv.
     truth : str or Path
-        A simulation's folder, or its truth folder.
+        Folder of a simulation, or the folder `truth` in it.
 
     Raises
     ------
@@ -102,13 +102,13 @@ def evaluate_calibration(folder: str | Path, truth: str | Path) -> Evaluation:
     missing = find_missing_terms(camera.distortion, true_camera.distortion)
     if missing:
         notes.append(
-            f"the calibration has no distortion {missing}, which the truth has: c takes up a part "
-            "of it, and its sigma does not know"
+            f"the calibration has no distortion {missing}, which the truth has: this biases c, and "
+            "the sigma of c does not include it"
         )
     if best_fit.is_file():
         notes.append(
-            "the simulated optics are outside the camera model: errors are against the best fit of "
-            f"the model to exact chief rays ({best_fit}), physical values stand beside"
+            "the simulated optics are outside the camera model: errors are relative to the best "
+            f"fit of the model to exact chief rays ({best_fit}); physical values are shown beside"
         )
     parameters = compare_parameters(
         camera,
@@ -172,9 +172,9 @@ def _check_same_sensor(calibration: StoredCalibration, true: PlenopticCamera, tr
 
 
 def _frame_number(calibration: StoredCalibration, row: int) -> int:
-    """Return which frame of the simulation a view is.
+    """Return the index of a view's frame in the simulation.
 
-    Simulated frames are named by their number, which is valid even if only some of them were used.
+    Simulated frames are named by their index, which is valid even if only some of them were used.
     Frames with other names are identified by their position in the sequence.
     """
     name = calibration.names[row]
@@ -217,7 +217,7 @@ def _compare_depths(
     )
     absent = [str(path) for path in needed if not path.exists()]
     if absent:
-        notes.append(f"depths are not compared: {', '.join(absent)} not there")
+        notes.append(f"depths are not compared: {', '.join(absent)} missing")
         return None
     pinhole = read_pinhole(truth / "pinhole.json")
     seen = calibration.seen
@@ -233,7 +233,7 @@ def _compare_depths(
             )
     errors = np.concatenate(found) if found else np.empty(0)
     if errors.size == 0:
-        notes.append("depths are not compared: no point falls on a true depth")
+        notes.append("depths are not compared: no point is at a pixel with a known true depth")
         return None
     return DepthComparison(
         len(errors),

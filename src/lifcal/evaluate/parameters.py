@@ -21,7 +21,7 @@ TILT_ANGLES = ("tilt_x", "tilt_y")
 _METRIC = ("f_L", "b_L0", "B", "c_x", "c_y", "F", "alpha", "beta")
 _WITHOUT_SCALE = ("F", "c_x", "c_y", "alpha")
 _HELD = 1e-10
-"""A parameter whose sigma is below this part of its value was held."""
+"""A parameter whose sigma is below this fraction of its value was held fixed."""
 _GRID = 129
 
 
@@ -35,12 +35,12 @@ class ParameterComparison:
     estimated, true : float
         Values of the parameter; for the distortion, the largest displacement over the image.
     error : float
-        Estimated less true. For the distortion: the largest difference of the displacements.
+        Estimated minus true value. For the distortion, the largest difference of the displacements.
     percent : float or None
         Error in per cent of the true value; None for the principal point and the distortion, which
         have no natural zero.
     sigma : float or None
-        None where it is not known or the parameter was held.
+        Standard deviation; None if it is not known or the parameter was held fixed.
     error_sigmas : float or None
     within_2_sigma : bool or None
     physical : float or None
@@ -66,7 +66,7 @@ def compare_parameters(
     metric: bool,
     physical: PlenopticCamera | None = None,
 ) -> tuple[ParameterComparison, ...]:
-    """Compare all parameters that have a meaning: without a scale, F, c, alpha and the distortion.
+    """Compare all parameters; without a scale, only F, c, alpha and the distortion.
 
     Parameters
     ----------
@@ -148,9 +148,9 @@ def compute_error_squares(
     """Return the mean square of the errors in sigmas, without and with their correlations.
 
     The mean is over f_L, b_L0, B, c_x and c_y, or, without a scale, over F, c_x, c_y and alpha;
-    parameters that were held are left out.
-    Both are about 1 if the sigmas are honest. The second, e^T C^-1 e / n, also reveals an error in
-    a combination of parameters that is better known than each of them.
+    parameters that were held fixed are left out. Both results are about 1 if the sigmas are right.
+    The second, e^T C^-1 e / n, also reveals an error in a combination of parameters that is better
+    determined than each of them.
     """
     order = PHYSICAL_PARAMETERS if metric else ARRAY_PARAMETERS
     by_name = {row.name: row for row in rows if row.name in order and row.sigma is not None}
@@ -162,7 +162,8 @@ def compute_error_squares(
     chosen = [order.index(name) for name in names]
     sigma = np.sqrt(np.diag(covariance))[chosen]
     correlation = covariance[np.ix_(chosen, chosen)] / sigma[:, None] / sigma
-    # where parameters were held, others may be bound to each other exactly: leave that out
+    # If parameters were held fixed, others may be exactly correlated; such combinations are left
+    # out.
     values, vectors = np.linalg.eigh(correlation)
     known = values > 1e-9
     whitened = (vectors.T @ normalised)[known] / np.sqrt(values[known])
@@ -170,8 +171,9 @@ def compute_error_squares(
 
 
 def find_missing_terms(estimated: Distortion, true: Distortion) -> str:
-    """Return the terms of the true distortion that were not estimated, or its model; '' for
-    none.
+    """Return a text naming terms of the true distortion that were not estimated, or its model.
+
+    The text is empty if there are none.
     """
     needed = [name for name in true.parameter_names() if getattr(true, name) != 0.0]
     if needed and type(estimated) is not type(true):

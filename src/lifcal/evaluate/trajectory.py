@@ -12,7 +12,8 @@ from lifcal.arrays import FloatArray
 from lifcal.geometry import RigidTransform, SimilarityTransform
 
 _SMALLEST_SPREAD = 1e-3
-"""Second extent of the positions relative to the first, below which they lie on a line."""
+"""Ratio of the second to the first extent of the positions below which they are taken to be on a
+line."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class TrajectoryComparison:
     length_mm : float
         Length of the true path.
     scale : float
-        Factor of the Sim3 alignment, which takes the estimated trajectory to the true one.
+        Scale factor of the Sim3 alignment of the estimated to the true trajectory.
     """
 
     n_frames: int
@@ -63,7 +64,7 @@ def compare_trajectories(
     estimated, true : sequence of RigidTransform
         Poses of the same frames, for which `can_align(true)` holds.
     metric : bool
-        False: the scale is aligned too.
+        Whether the estimated poses are metric; if not, the scale is aligned too.
 
     Returns
     -------
