@@ -59,8 +59,7 @@ change of the noise below which they end."""
 _FOCAL_HELD, _ALL = (False, True, True), (True, True, True)
 """Which of F, alpha and the radial term are estimated."""
 _FEWEST_MATCHES = 20
-"""Smallest number of matches with a known virtual depth in a pair; a rigid motion has six unknowns.
-"""
+"""Smallest number of matches with a known virtual depth in a pair; a motion has six unknowns."""
 _SIGMA_PX, _FACTOR_U = 1.5, 4.0
 """Start values of the noise of a feature's position in the virtual image, in raw px, and of the
 factor by which the given sigmas of u are multiplied. Features are at edges, where errors of depth

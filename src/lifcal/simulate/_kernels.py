@@ -34,8 +34,7 @@ QUAD_COLUMNS = 14
 texture coordinate u, and of v; factor by which its texture is multiplied; texels per mm."""
 
 BOUND_LEFT, BOUND_RIGHT, BOUND_TOP, BOUND_BOTTOM = 0, 1, 2, 3
-"""Columns of the bounds of a quad's slopes: smallest and largest x / z, smallest and largest y / z.
-"""
+"""Columns of the bounds of a quad's slopes: smallest and largest x / z, the same for y / z."""
 
 BALL_X, BALL_Y, BALL_Z, BALL_RADIUS, BALL_SHADE, BALL_DENSITY = 0, 1, 2, 3, 4, 5
 BALL_COLUMNS = 6
