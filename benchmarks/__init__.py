@@ -1,3 +1,3 @@
-"""Figures of merit, measured: `python -m benchmarks` prints them, and writes JSON."""
+"""Benchmarks of accuracy, speed and memory: `python -m benchmarks` prints them or writes JSON."""
 
-import lifcal as lifcal  # before NumPy, whose threads it lets sleep
+import lifcal as lifcal  # before NumPy, because it sets an option for the threads of OpenBLAS

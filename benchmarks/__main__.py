@@ -1,4 +1,7 @@
-"""Run benchmarks: `python -m benchmarks [NAME ...] [--json FILE]`; exits 1 if a figure fails."""
+"""Run benchmarks: `python -m benchmarks [NAME ...] [--json FILE]`.
+
+The exit code is 1 if a figure is out of its tolerance.
+"""
 
 from __future__ import annotations
 

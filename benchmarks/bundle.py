@@ -51,7 +51,8 @@ JUDGED = ("f_L", "b_L0", "B", "c_x", "c_y", "alpha", "F")
 NOISE_PX = 0.1
 R12_STRENGTH = Prior(0.5, 0.25)
 _CHOSEN = AdjustOptions(loss="huber", distortion="auto")
-"""Options of the figures in docs/figures/bundle.md: terms that pay, Huber's loss."""
+"""Options of the figures in docs/figures/bundle.md: Huber's loss, and distortion terms chosen
+automatically."""
 DEPTHS_MM: Mapping[str, tuple[float, float]] = {
     "r5-12.5mm": (400.0, 1500.0),
     "r5-16mm": (400.0, 1500.0),
@@ -102,8 +103,8 @@ def run() -> list[Figure]:
 def noise_free(name: str) -> float:
     """Return the worst relative error of the intrinsics after solves from four rough starts.
 
-    The starts are off by 3 % (f_L, b_L0), 30 % (B) and 50 px (c), in four combinations of signs,
-    without distortion, with points off by 0.3 % of their coordinates.
+    The start values are off by 3 % (f_L, b_L0), 30 % (B) and 50 px (c), in four combinations of
+    signs. They have no distortion, and points are off by 0.3 % of their coordinates.
     """
     rng = np.random.default_rng(1)
     camera = build_camera(name).camera
@@ -141,7 +142,7 @@ def noise_free(name: str) -> float:
         found = state.array.to_physical(camera.pixel_size_mm).as_vector()
         errors = np.abs(found / p.as_vector() - 1.0)
         array = np.abs(state.array.as_vector() / camera.array.as_vector() - 1.0)
-        # distortion: as the displacement it makes at the rim, over that radius
+        # The error of the distortion is that of the displacement at the rim, divided by the radius.
         corner = np.array([[0.0, 0.0]])
         distorted = state.distortion.distort(corner, state.array.as_vector()[1:3])
         true = camera.distortion.distort(corner, camera.principal_point_px)
@@ -156,10 +157,10 @@ def noise_free(name: str) -> float:
 def efficiency(
     n_solves: int, *, outliers: float = 0.0, loss: str = "none", seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """Return for each judged parameter rmse / bound, and predicted sigma / observed spread.
+    """Return, for each parameter, rmse / bound, and predicted sigma / observed spread.
 
-    The bound is Cramer and Rao's at the truth, with all observations good. The spread is about the
-    truth.
+    The bound is the Cramer-Rao bound at the true values, without outliers. The spread is the root
+    mean square deviation from the truth.
     """
     rng = np.random.default_rng(seed)
     camera = build_camera("r5-16mm").camera
@@ -213,7 +214,7 @@ def _values(camera: PlenopticCamera) -> dict[str, float]:
 
 
 def pool(results: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, tuple[float, float]]:
-    """Return what `efficiency` would for the solves of several scenes together."""
+    """Return the result that `efficiency` would give for the solves of several scenes together."""
     pooled = {}
     for name in JUDGED:
         ratios, sigmas = np.array([result[name] for result in results]).T
@@ -223,7 +224,9 @@ def pool(results: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, tupl
 
 
 def _efficiency_figures(n_solves: int, seeds: Sequence[int]) -> list[Figure]:
-    """Judge by all scenes: the rmse of 200 solves has an error of 5 % itself, that of 1000 2 %."""
+    """Return figures over all scenes: an rmse has a standard error of 5 % for 200 solves, 2 % for
+    1000.
+    """
     each = [efficiency(n_solves, seed=seed) for seed in seeds]
     plain = pool(each)
     robust = pool([efficiency(n_solves, outliers=0.1, loss="cauchy", seed=seed) for seed in seeds])
@@ -232,7 +235,7 @@ def _efficiency_figures(n_solves: int, seeds: Sequence[int]) -> list[Figure]:
     return [
         Figure("rmse / bound, largest of 7", max(ratios), "1", "lower", 1.1),
         Figure("rmse / bound, smallest of 7", min(ratios), "1", "higher", 0.9),
-        # four times the error of one: what chance may do to the worst of 35
+        # The limit is four standard errors of one ratio, because it is for the worst of 35 ratios.
         Figure("rmse / bound, largest of 7 in 5 scenes", max(scenes), "1", "lower", 1.2),
         Figure("rmse / bound, smallest of 7 in 5 scenes", min(scenes), "1", "higher", 0.8),
         Figure(
@@ -265,7 +268,7 @@ def _efficiency_figures(n_solves: int, seeds: Sequence[int]) -> list[Figure]:
 def focus_errors_percent(seed: int = 3) -> tuple[float, float, float]:
     """Return the error of B: plain model, with g given, with g estimated with a wide prior.
 
-    Simulated with g = 0.3 and three lens types, 0.1 px noise.
+    The simulation has g = 0.3, three lens types and 0.1 px of noise.
     """
     rng = np.random.default_rng(seed)
     camera = build_camera("r5-16mm").camera
@@ -342,10 +345,10 @@ def adjust_r12(
 
 
 def compare_detectors() -> list[Figure]:
-    """Return how far the corners of two detectors in the same images agree, in sigmas.
+    """Return the differences between calibrations from the corners of two detectors, in sigmas.
 
-    With the tilt estimated and cross-validated sigmas. Both detectors see the same images, so that
-    the difference of what they find should be smaller than for independent recordings.
+    The tilt is estimated, and sigmas are cross-validated. Both detectors use the same images, so
+    the differences should be smaller than for independent recordings.
     """
     older = FOLDER.with_name("R12-A-older")
     if not older.is_dir():
@@ -372,12 +375,12 @@ def compare_detectors() -> list[Figure]:
 
 
 def hold_out_r12() -> list[Figure]:
-    """Let boards that had no part in a calibration judge F: the one found, and the published one.
+    """Compare the estimated and the published F on boards that were not used for calibration.
 
     A third of the views, the nearest or the farthest, is left out. The others are adjusted with F
     free, and with F held at the published value. Then the views that were left out are adjusted
-    with all intrinsics held: their residuals, the mean spacing of the board's corners (10 mm) and
-    its flatness tell which camera is right about distances that it did not see.
+    with all intrinsics held. Their residuals, the mean spacing of the board's corners (10 mm) and
+    its flatness show which camera is more accurate at distances that were not used.
     """
     data = read_r12()
     width, height = data.published.image_size
@@ -511,10 +514,10 @@ def _r12_figures() -> list[Figure]:
 def speed_scene(
     n_views: int, n_points: int, n_observations: int, *, everywhere: bool = False
 ) -> Scene:
-    """Return about so many observations.
+    """Return a scene with about the given number of observations.
 
-    Each point is measured in all micro images that see it, in as many views as make up the number;
-    with `everywhere`, in all views that have it in their field, in two micro images or so.
+    Each point is measured in all micro images that see it, in as many views as are needed for this
+    number. With `everywhere`, it is measured in all views that see it, in about two micro images.
     """
     rng = np.random.default_rng(0)
     camera = build_camera("r5-16mm").camera
@@ -528,7 +531,7 @@ def speed_scene(
     surplus = len(scene.observations) - n_observations
     if surplus <= 0:
         return scene
-    # drop whole pairs at random down to the number asked for
+    # Remove whole (point, view) pairs at random until the number is reached.
     points, _, offsets = scene.observations.pairs
     keep_pair = rng.random(len(points)) > surplus / len(scene.observations)
     chosen = scene.observations.select(np.repeat(keep_pair, np.diff(offsets)))
@@ -538,7 +541,7 @@ def speed_scene(
 
 
 def iteration_s(scene: Scene, repeats: int = 5) -> float:
-    """Return the least time of an iteration: normal matrices, elimination, solution, new cost."""
+    """Return the shortest time of an iteration: normal matrices, elimination, solution, cost."""
     layout = Layout(Problem(scene.observations, scene.camera.pixel_size_mm, scene.truth))
     loss = Loss("huber", 1.345, NOISE_PX)
     times = []
@@ -592,7 +595,7 @@ def _speed_figures() -> list[Figure]:
 
 
 def linearity() -> tuple[FloatArray, FloatArray]:
-    """Return numbers of observations from 10 k to 3 M, and seconds an iteration, at 30 views."""
+    """Return numbers of observations from 10 k to 3 M, and seconds per iteration, for 30 views."""
     found = []
     for n_points in (80, 250, 800, 2500, 8000, 28000):
         rng = np.random.default_rng(0)
@@ -627,7 +630,7 @@ def _peak_gb() -> float:
             translations=truth.translations_mm,
             world=truth.points_world_mm,
         )
-        # VmHWM is of the process alone; getrusage would count what it was forked from
+        # VmHWM is the peak of this process alone; getrusage would include the forking process.
         code = (
             "import sys\n"
             "from benchmarks.bundle import solve_file\n"
@@ -642,7 +645,7 @@ def _peak_gb() -> float:
 
 
 def solve_file(path: str) -> None:
-    """Solve a problem that was saved, from a start that is a little off."""
+    """Solve a stored problem, from slightly wrong start values."""
     with np.load(path) as saved:
         observations = Observations.from_arrays(
             saved["views"],
@@ -667,10 +670,10 @@ def solve_file(path: str) -> None:
 
 
 def sfm_start(scene: Scene, rng: np.random.Generator) -> tuple[Reconstruction, float]:
-    """Return a start as structure from motion gives it, in closed form, and its unit in mm.
+    """Return start values like those of structure from motion, and their unit in mm.
 
-    Poses off by 1 mrad and 2 mm, points by 1 % of their distance, F by 0.5 %, c by 5 px, and all in
-    another unit.
+    Poses are off by 1 mrad and 2 mm, points by 1 % of their distance, F by 0.5 %, c by 5 px.
+    Lengths are in an arbitrary unit.
     """
     truth, unit = scene.truth, 137.0
     poses = [

@@ -1,4 +1,4 @@
-"""Simulated observations for the bundle adjustment: points, a moving camera, no images."""
+"""Simulated observations for the bundle adjustment: projected points; no images are rendered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lifcal.reconstruction import Observations, Reconstruction
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """Exact observations, and the truth behind them."""
+    """Exact observations, and the true camera, poses and points."""
 
     camera: PlenopticCamera
     observations: Observations
@@ -24,7 +24,7 @@ class Scene:
     def noisy(
         self, sigma_px: float, rng: np.random.Generator, outliers: float = 0.0
     ) -> tuple[Observations, BoolArray]:
-        """Return observations with noise, and which of them are gross outliers."""
+        """Return observations with noise, and a mask of those that are gross outliers."""
         exact = self.observations
         noise = rng.normal(scale=sigma_px, size=(len(exact), 2))
         wrong = rng.random(len(exact)) < outliers
@@ -55,19 +55,19 @@ def make_scene(
     images_per_pair: int | None = None,
     focus_strength: float = 0.0,
 ) -> Scene:
-    """Return what a camera that moves about a cloud of points records.
+    """Return the observations of a camera that moves around a cloud of points.
 
     Parameters
     ----------
     camera : PlenopticCamera
     depth_mm : (float, float)
-        Of the cloud, from the first view.
+        Nearest and farthest depth of the cloud in the first view.
     n_points, n_views : int
     rng : Generator
     views_per_point, images_per_pair : int or None
-        To keep at most so many views of a point and micro images of a point in a view.
+        Largest number of views of a point, and of micro images of a point in a view.
     focus_strength : float
-        g of the focus term with the paper's v: `m (1 + g (1 / v_T - 1 / v))`.
+        Factor g of the focus term with the paper's v: `m (1 + g (1 / v_T - 1 / v))`.
     """
     near, far = depth_mm
     array = camera.array
@@ -83,7 +83,7 @@ def make_scene(
         turn = rng.uniform(-1.0, 1.0, 3) * (0.15, 0.15, 1.5)
         place = rng.uniform(-1.0, 1.0, 3) * (reach, reach, 0.6 * reach)
         look = RigidTransform.from_rotation_vector(turn, np.zeros(3))
-        # turned about the middle of the cloud, then moved
+        # The camera is rotated about the middle of the cloud and then moved.
         shift = middle - look.rotation @ middle - place
         poses.append(RigidTransform(look.rotation, shift))
     rows: list[FloatArray] = []
@@ -116,7 +116,7 @@ def make_scene(
             rank[table[:, 1].astype(np.int64), table[:, 0].astype(np.int64)] < views_per_point
         ]
     views, ids, lenses = (table[:, i].astype(np.int64) for i in range(3))
-    # a point needs two views with at least two micro images, for the start from observations
+    # For the start from observations, a point needs two views with at least two micro images each.
     pair = ids * n_views + views
     _, pair_index, pair_counts = np.unique(pair, return_inverse=True, return_counts=True)
     several = pair_counts[pair_index] >= 2

@@ -1,9 +1,9 @@
-"""`lifcal calibrate` against the truth of simulated recordings: accuracy, honesty, time, memory.
+"""Comparison of `lifcal calibrate` with the truth of simulations: errors, sigmas, time, memory.
 
-Recordings have full optics (finite apertures, three lens types, noise, Brown distortion, 8 bit), 36
-frames. They take minutes to render: set LIFCAL_BENCHMARK_DATA to a folder that keeps them (and the
-calibrations, so that a second run only compares). Every calibration is a run of the command line in
-a process of its own.
+Recordings have 36 frames with full optics (finite apertures, three lens types, noise, Brown
+distortion, 8 bit). They take minutes to render. Set LIFCAL_BENCHMARK_DATA to a folder that keeps
+them and the calibrations, so that a second run only compares. Every calibration runs the command
+line in its own process.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _OUTLIER_SIGMAS = 5.0
 
 @dataclass(frozen=True)
 class Case:
-    """A recording and how it is calibrated."""
+    """A recording, and the source of scale with which it is calibrated."""
 
     camera: str
     scene: str
     seed: int
     scale: str
-    """'markers', 'distance' or 'known'."""
+    """Source of the scale: 'markers', 'distance' or 'known'."""
     white: bool = True
 
     @property
@@ -57,7 +57,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What figures call it."""
+        """Name of the case in figures."""
         return f"{self.recording}-{self.scale}{'' if self.white else '-no-white'}"
 
 
@@ -77,7 +77,7 @@ RECALIBRATION = [Case("r5-16mm", "desk", 1, "known")]
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a case."""
+    """Result of a case."""
 
     case: Case
     evaluation: Evaluation
@@ -85,11 +85,12 @@ class Outcome:
     seconds: float
     peak_gb: float
     measurement_px: float
-    """rms of the measured places about the points that fit them best, with the true camera."""
+    """Rms error of measured positions, relative to the points that fit them best with the true
+    camera."""
     bias_px: FloatArray
     """Mean outward error by lens type and depth, with the focus term."""
     plain_bias_px: FloatArray
-    """The same without it."""
+    """Mean outward error by lens type and depth, without the focus term."""
 
     def error(self, name: str) -> float:
         """Return the error of a parameter, in per cent or px."""
@@ -144,7 +145,7 @@ def accuracy(outcomes: list[Outcome], name: str, slack: float) -> list[Figure]:
 
 
 def honesty(outcomes: list[Outcome]) -> list[Figure]:
-    """Return whether the errors are what the sigmas say."""
+    """Return figures that compare the errors with the sigmas."""
     rows = [
         row.error_sigmas
         for outcome in outcomes
@@ -160,7 +161,7 @@ def honesty(outcomes: list[Outcome]) -> list[Figure]:
 
 
 def measurement(outcomes: list[Outcome]) -> list[Figure]:
-    """Return how well points were measured, and the bias by lens type."""
+    """Return figures of the errors of measured points, and of the bias by lens type."""
     bias = max(float(np.nanmax(np.abs(o.bias_px))) for o in outcomes)
     plain = max(float(np.nanmax(np.abs(o.plain_bias_px))) for o in outcomes)
     return [
@@ -186,7 +187,7 @@ def recalibration(outcome: Outcome) -> list[Figure]:
 
 
 def run_case(case: Case, data: Path) -> Outcome:
-    """Render what is not there, calibrate in a process of its own, and compare."""
+    """Render the recording if it does not exist, calibrate it in its own process, and compare."""
     recording = data / case.recording
     options = SimulationOptions(camera=case.camera, scene=case.scene, frames=FRAMES, seed=case.seed)
     simulation = Simulation(options)
@@ -214,7 +215,7 @@ def run_case(case: Case, data: Path) -> Outcome:
 def calibrate_recording(
     case: Case, recording: Path, out: Path, camera: PlenopticCamera
 ) -> tuple[float, float]:
-    """Run `lifcal calibrate` in a process of its own; return its time in s and memory in GB."""
+    """Run `lifcal calibrate` in a separate process; return its time in s and memory in GB."""
     words = ["calibrate", str(recording / "raw"), "-o", str(out)]
     words += ["--pixel-size-um", str(camera.pixel_size_mm * 1000.0)]
     if case.white:
@@ -272,10 +273,11 @@ def pick_distance(recording: Path) -> str:
 
 
 def measure_against_truth(out: Path, recording: Path, *, focus: bool) -> tuple[float, FloatArray]:
-    """Return the rms error of measured places, and the bias by lens type and quarter of depth.
+    """Return the rms error of measured positions, and the bias by lens type and quarter of depth.
 
-    Each point is put where it fits its places best with the true camera, poses and lens shifts: a
-    displacement that all places of a point share along its surface is not an error.
+    Each point is moved to where it fits its measured positions best, with the true camera, poses
+    and lens shifts. A displacement along its surface that all positions of a point share is
+    therefore not counted as an error.
     """
     observations = read_observations(out / "observations.csv")
     camera = read_camera(recording / "truth" / "camera.json")
@@ -308,7 +310,7 @@ def measure_against_truth(out: Path, recording: Path, *, focus: bool) -> tuple[f
             state = state.with_focus(term.focal_planes, 1.0)
     residuals = layout.compute_residuals(state)
     rms = float(np.sqrt(np.mean(residuals[good] ** 2)))
-    # seen minus measured: an outward error of the measurement is the negative of it
+    # Residuals are predicted minus measured, so the outward error of a measurement is negative.
     offset = observations.points_raw_px - observations.centers_raw_px
     outward = -np.sum(residuals * offset, axis=1) / np.linalg.norm(offset, axis=1)
     cam = (

@@ -36,7 +36,7 @@ def _points(name: str, n: int, rng: np.random.Generator) -> FloatArray:
 
 
 def _agreement_px() -> float:
-    """Compare with the paper's formulas, written out here once more: thin lens, C_ML, v."""
+    """Compare with the paper's formulas (thin lens, C_ML, v), which are written out here again."""
     rng = np.random.default_rng(0)
     worst = 0.0
     for name in CAMERAS:

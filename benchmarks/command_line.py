@@ -1,4 +1,4 @@
-"""The command line: how long it takes to start."""
+"""The time that the command line takes to start."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Recordings that cannot tell the camera: no answer, or an honest one, and the trouble named.
+"""Recordings that do not determine the camera: a calibration must refuse, or name the problem.
 
-Same camera and optics as in `benchmarks.calibrate`. A result is confidently wrong if a parameter is
-off by more than three of its sigmas, or if the verdict calls it good although it is off by more
-than what is asked of good recordings. Recordings and calibrations are kept in
-LIFCAL_BENCHMARK_DATA if that is set.
+Camera and optics are those of `benchmarks.calibrate`. A result is confidently wrong if a parameter
+is off by more than three of its sigmas, or if the verdict is good although an error exceeds the
+limits for good recordings. Recordings and calibrations are kept in LIFCAL_BENCHMARK_DATA if that is
+set.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from lifcal.simulate import Simulation, SimulationOptions, write_sequence
 CAMERA = "r5-16mm"
 _MOST_SIGMAS = 3.0
 _LIMITS = {"F": 0.05, "alpha": 0.3, "c_x": 1.5, "c_y": 1.5}
-"""Of a good calibration, in per cent or px. Without a scale only these can be compared."""
+"""Largest errors of a good calibration, in per cent or px. Without a scale, only these parameters
+can be compared."""
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """A recording, and words of which the answer must have one."""
+    """A recording, and words of which the answer must contain at least one."""
 
     name: str
     scene: str
@@ -49,15 +50,15 @@ TROUBLES = (
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What `lifcal calibrate` said."""
+    """The verdict, the text and the errors of a `lifcal calibrate` run."""
 
     text: str
     level: str
-    """Of the verdict; 'error' if there is none."""
+    """Level of the verdict; 'error' if there is no verdict."""
     evaluation: Evaluation | None
 
     def count_wrong(self) -> int:
-        """Return how many parameters are confidently wrong."""
+        """Return the number of parameters that are confidently wrong."""
         if self.evaluation is None:
             return 0
         wrong = 0
@@ -76,7 +77,7 @@ def run() -> list[Figure]:
 
 
 def judge(trouble: Trouble, data: Path) -> list[Figure]:
-    """Calibrate a recording, print the answer, and tell whether it is an honest one."""
+    """Calibrate a recording, print the answer, and return figures that judge it."""
     answer = ask(trouble, data)
     print(f"{trouble.name}: {answer.level}: {answer.text}")
     if answer.evaluation is not None:
@@ -92,7 +93,7 @@ def judge(trouble: Trouble, data: Path) -> list[Figure]:
 
 
 def ask(trouble: Trouble, data: Path) -> Answer:
-    """Render what is not there, and calibrate."""
+    """Render the recording if it does not exist, and calibrate it."""
     recording = data / f"{CAMERA}-{trouble.scene}-{trouble.path}-{trouble.frames}"
     options = SimulationOptions(
         camera=CAMERA, scene=trouble.scene, path=trouble.path, frames=trouble.frames

@@ -1,11 +1,11 @@
-"""Frames on other processes: what a Dask cluster costs over `--jobs`, and the memory of a long run.
+"""Frames in other processes: overhead of a Dask cluster over `--jobs`, and memory of a long run.
 
     python -m benchmarks executors
     python -m benchmarks.executors --camera mini --frames 6 --queued 40      a quick look
 
-Both engines make the same frames in turn, twice, in one run; two worker processes each, which are
-there and have made frames of the recording before the clock starts. The memory is the peak of the
-largest process of `lifcal focus --jobs 2`, with 400 frames and with a tenth of them.
+Both engines process the same frames alternately, twice, in one run. Each has two worker processes,
+which have processed frames of the recording before the measurement starts. The memory is the peak
+of the largest process of `lifcal focus --jobs 2`, with 400 frames and with a tenth of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lifcal.virtual import DepthOptions
 
 WORKERS = 2
 _RENDERED = 4
-"""Different frames; the recording repeats them under other names."""
+"""Number of different frames that are rendered; the recording repeats them under other names."""
 _ROUNDS = 2
 
 
@@ -83,7 +83,7 @@ def _open(engine: str) -> Iterator[Executor]:
 
 
 class _Clock(Listener):
-    """Takes the time of the loop over frames, which is the part that the engines do."""
+    """Measures the time of the loop over frames, which is the part that the engines execute."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -105,7 +105,7 @@ def _focus(folder: Path, raws: list[str], out: Path, executor: Executor | None) 
 
 
 def _time_engines(folder: Path) -> dict[str, float]:
-    """Return the least time of each engine; what they write must be the same."""
+    """Return the shortest time of each engine; check that they write the same files."""
     raws = [str(path) for path in sorted((folder / "raw").iterdir())]
     found: dict[str, list[float]] = {"jobs": [], "dask": []}
     for engine, times in found.items():
@@ -126,7 +126,7 @@ def _check_same(first: Path, second: Path) -> None:
 
 
 def _measure_growth(folder: Path, queued: int) -> float:
-    """Return by how much a long run takes more memory than one of a tenth of its frames, in MB."""
+    """Return the additional memory, in MB, of a long run over a run with a tenth of its frames."""
     raws = sorted((folder / "raw").iterdir())
     peaks = []
     for count in (queued // 10, queued):
@@ -135,7 +135,7 @@ def _measure_growth(folder: Path, queued: int) -> float:
             [sys.executable, "-m", "lifcal", *map(str, words), "-o", str(folder / f"out-{count}")],
             stdout=subprocess.DEVNULL,
         )
-        _, status, usage = os.wait4(process.pid, 0)  # of the process and of those it has ended
+        _, status, usage = os.wait4(process.pid, 0)  # usage of the process and its ended children
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise AssertionError(f"lifcal focus on {count} frames failed")

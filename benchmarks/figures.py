@@ -1,4 +1,4 @@
-"""What a benchmark returns."""
+"""The record of a measured figure, which every benchmark returns."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Figure:
     value : float
     unit : str
     direction : 'lower' or 'higher'
-        Which way is better.
+        Whether lower or higher values are better.
     tolerance : float
         The value must not be worse than this.
     noisy : bool
-        Whether the machine's load moves it, as it does every wall time.
+        Whether the value depends on the machine's load, as every wall time does.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Figure:
 
 
 def best_time_s(function: Callable[[], object], repeats: int = 5) -> float:
-    """Return the least wall time of several calls, after one that warms up."""
+    """Return the shortest wall time of several calls, after a first one that is not counted."""
     function()
     times = []
     for _ in range(repeats):

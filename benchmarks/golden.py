@@ -1,11 +1,11 @@
-"""Golden folders: what the commands write, byte for byte, before and after a change of the code.
+"""Golden folders: comparison, byte for byte, of results before and after a change of the code.
 
-    python -m benchmarks.golden make FOLDER        runs the commands; a second run goes on
-    python -m benchmarks.golden compare OLD NEW    lists files that differ; exits 1 then
+    python -m benchmarks.golden make FOLDER        runs the commands; a second run continues
+    python -m benchmarks.golden compare OLD NEW    lists files that differ; exits with 1 if any do
 
-A change that moves code without changing results is checked so: `make` with the old code, `make`
-with the new code into another folder, `compare`. Both folders must be made on one machine, because
-the last digits of sums depend on its instructions.
+To check a change that moves code without changing results, run `make` with the old code, `make`
+with the new code into another folder, and `compare`. Both folders must be made on one machine,
+because the last digits of sums depend on the instructions of the processor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lifcal.simulate import Simulation, SimulationOptions, write_sequence
 _SEED = 91
 _FRAMES = 12
 COMPARED = ("camera.json", "poses.txt", "points.ply", "observations.csv", "*.png")
-"""Files that have to stay as they are, by name."""
+"""Names of the files that must not change."""
 
 CASES = [
     Case("mini", "desk", _SEED, "markers"),
@@ -90,7 +90,7 @@ def compare(old: Path, new: Path) -> list[str]:
 
 
 def _once(folder: Path, work: Callable[[Path], object]) -> None:
-    """Do the work unless it was finished before; a mark beside the folder says that it was."""
+    """Do the work unless it was finished before, which a file beside the folder marks."""
     mark = folder.with_name(f"{folder.name}.done")
     if not mark.exists():
         print(f"making {folder}", flush=True)

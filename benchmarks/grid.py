@@ -1,4 +1,4 @@
-"""The grid: centers, lens types and overlap discs against truth, and on real images."""
+"""The grid: errors of centers, lens types and overlap discs, and results on real images."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def make_optics(
     pitch_px: float = 23.2023,
     main_fill: float = 0.8,
 ) -> Optics:
-    """Return an R5 cut to a smaller image, with another grid and no lens distortion."""
+    """Return a camera like the R5 with a smaller image, another grid and no lens distortion."""
     design = CAMERAS["r5-16mm"]
     p = design.parameters
     return replace(
@@ -75,7 +75,7 @@ def make_optics(
 def damage(
     light: Float32Array, grid: MicroLensGrid, rng: np.random.Generator, share: float = 0.05
 ) -> Float32Array:
-    """Return a white image with dead and dirty lenses, and dark towards the corners.
+    """Return a white image with dead and dirty lenses that is darker towards the corners.
 
     Half of the bad lenses are dim or dead (0 to 0.5 of their light), the others have a slope of
     brightness or a spot of dust.
@@ -116,13 +116,13 @@ def make_white(
 
 
 def render_white(optics: Optics, rays: int = 16) -> Float32Array:
-    """Return the light of white; 1 in the middle of the brightest micro images."""
+    """Return the light of a white image; 1 in the middle of the brightest micro images."""
     brightest = optics.apertures.compute_illumination(0.0, optics.focal_planes_v).max()
     return Renderer(optics, rays).render_white(1) / np.float32(brightest)
 
 
 def center_error_px(grid: MicroLensGrid, truth: MicroLensGrid) -> float:
-    """Return the rms distance of true centers inside the image to the nearest of a grid."""
+    """Return the rms distance of true centers inside the image from the nearest of a grid."""
     inside = ((truth.centers_raw_px >= 0) & (truth.centers_raw_px < truth.image_size)).all(axis=1)
     centers = truth.centers_raw_px[inside]
     off = grid.centers_raw_px[grid.nearest(centers)] - centers
@@ -130,9 +130,9 @@ def center_error_px(grid: MicroLensGrid, truth: MicroLensGrid) -> float:
 
 
 def wrong_types(fit: GridFit, truth: MicroLensGrid) -> float:
-    """Return the share of lenses whose type is not the true one; 1 for another number of types.
+    """Return the fraction of lenses with a wrong type; 1 if the number of types is wrong.
 
-    Types are numbered by rising virtual depth in focus, in the fit and in the simulated cameras.
+    Types are numbered by increasing virtual depth in focus, in the fit and in simulated cameras.
     """
     if fit.grid.n_types != truth.n_types:
         return 1.0
@@ -220,7 +220,7 @@ def _bent() -> list[Figure]:
 
 
 def _independent() -> list[Figure]:
-    """Return figures of recordings of another renderer, where they are at hand."""
+    """Return figures of recordings of another renderer, if they are available."""
     figures = []
     for name in ("bent", "tilted"):
         folder = REAL_DATA / "independent" / name
@@ -236,7 +236,7 @@ def _independent() -> list[Figure]:
         grids["20 frames"] = fit_grid_to_frames(frames, max_frames=N_SCENE_FRAMES).grid
         for what, grid in grids.items():
             error = rms(grid.centers_raw_px[grid.nearest(true)] - true)
-            # Lenses of `tilted` jitter by 0.057 px rms, which frames do not show.
+            # Lenses of `tilted` jitter by 0.057 px rms, which cannot be measured in frames.
             limit = 0.15 if what == "20 frames" else 0.03
             figures.append(
                 Figure(f"independent/{name}, {what}, centers, rms", error, "px", "lower", limit)
@@ -267,7 +267,7 @@ def _independent() -> list[Figure]:
 
 
 def _worst(values: list[float]) -> float:
-    """Return the largest value, NaN if one is."""
+    """Return the largest value, or NaN if one of them is NaN."""
     return float(np.max(np.array(values)))
 
 
@@ -307,7 +307,7 @@ def _scene() -> list[Figure]:
 
 
 def _real() -> list[Figure]:
-    """Return figures of real images, where they are at hand."""
+    """Return figures of real images, if they are available."""
     figures = []
     white = REAL_DATA / "white-microscope" / "white.tif"
     if white.exists():

@@ -1,9 +1,10 @@
 """ORB-SLAM3 itself on a folder of `lifcal depth`: `python -m benchmarks.orb_slam3 FOLDER OUT`.
 
-Needs `pip install pyorbslam3` (GPL, Linux; nothing in lifcal imports it). As ORB-SLAM3's example
-`rgbd_tum` does, it reads camera.yaml and associations.txt, tracks frame by frame, and writes the
-trajectory. The usual vocabulary, 140 MB, is only used to find a place again; one made of the
-folder's own images does the same for a short sequence.
+This script needs `pip install pyorbslam3` (GPL, Linux; nothing in lifcal imports it). As
+ORB-SLAM3's example `rgbd_tum` does, it reads camera.yaml and associations.txt, tracks frame by
+frame, and writes the trajectory. ORB-SLAM3 uses its vocabulary only to recognize places. Instead of
+the usual one of 140 MB, one made from the folder's own images is used, which is enough for a short
+sequence.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lifcal.export.rgbd_folder import RgbdFolder, open_rgbd
 _BRANCHES, _LEVELS = 8, 5
 _FEATURES = 1500
 _EVERY = 6
-"""Of the frames that the vocabulary is made of."""
+"""Step between the frames from which the vocabulary is made."""
 _ROUNDS = 6
 
 
@@ -49,7 +50,7 @@ def _read(path: Path, how: int = cv2.IMREAD_UNCHANGED) -> npt.NDArray[Any]:
 
 
 def make_vocabulary(folder: RgbdFolder) -> str:
-    """Return a tree of ORB descriptors, as DBoW2's text files hold it."""
+    """Return a vocabulary tree of ORB descriptors in the text format of DBoW2."""
     orb = cv2.ORB.create(_FEATURES)
     found = []
     for name in folder.names[::_EVERY]:
@@ -71,7 +72,7 @@ def _split(
     rows: list[str],
     random: np.random.Generator,
 ) -> None:
-    """Add the branches of a node: k-means of its descriptors by Hamming distance."""
+    """Add the branches of a node, by k-means clustering of its descriptors (Hamming distance)."""
     here = bits[members]
     centers = bits[random.choice(members, min(_BRANCHES, len(members)), replace=False)]
     for _ in range(_ROUNDS):

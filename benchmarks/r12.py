@@ -1,4 +1,4 @@
-"""Real corners of a Raytrix R12 (`../shared/data/R12-A`): a board, taken as unknown points."""
+"""Real corners of a Raytrix R12 (`../shared/data/R12-A`): a board, treated as unknown points."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def read_r12(folder: Path = FOLDER) -> R12:
 def published_focal_px(published: CompoteIntrinsics, ratio: float) -> float:
     """Return F of the published lengths if micro-lens centers are `ratio` times image centers.
 
-    With the pupil's distance free, `1/u = 1 - ratio + ratio / v` and the pinhole image has
-    `F = f_L B / (s A)`, `A = (1 - ratio) (f_L - b_L0) + ratio B`; with the thin lens' ratio
-    `b_L0 / (b_L0 + B)` that is `(b_L0 + B) / s`.
+    If the distance of the exit pupil is free, `1/u = 1 - ratio + ratio / v`, and the pinhole image
+    has `F = f_L B / (s A)` with `A = (1 - ratio) (f_L - b_L0) + ratio B`. For the ratio of the thin
+    lens, `b_L0 / (b_L0 + B)`, this is `(b_L0 + B) / s`.
     """
     p = published.parameters
     f, b0, b = p.focal_length_mm, p.lens_to_array_mm, p.array_to_sensor_mm
@@ -61,7 +61,7 @@ def published_focal_px(published: CompoteIntrinsics, ratio: float) -> float:
 
 
 def published_ratio(folder: Path = FOLDER) -> float:
-    """Return the published pitch of the micro lenses over that of the micro images."""
+    """Return the ratio of the published pitches of the micro lenses and of the micro images."""
     content = read_json(folder / "intrinsics.js")
     lenses = float(content["mla"]["mesh"]["pitch"][0][0])
     images = float(content["mia"]["mesh"]["pitch"][0][0])
@@ -69,7 +69,7 @@ def published_ratio(folder: Path = FOLDER) -> float:
 
 
 def board_distances(sigma_mm: float = 0.02) -> Distances:
-    """Return the sides of the whole board, for scale alone: two long edges."""
+    """Return the lengths of the board's two long edges, which give the scale."""
     last = COLUMNS * (ROWS - 1)
     ends = np.array([[0, COLUMNS - 1], [last, last + COLUMNS - 1]])
     lengths = np.full(2, SPACING_MM * (COLUMNS - 1))
@@ -89,7 +89,7 @@ def neighbors(point_ids: IntArray) -> IntArray:
 
 
 def judge_board(points_mm: FloatArray, point_ids: IntArray) -> tuple[float, float]:
-    """Return the rms of the spacings about 10 mm, and of the heights about a plane, in mm."""
+    """Return the rms deviations of spacings from 10 mm, and of points from a plane, in mm."""
     ends = points_mm[neighbors(point_ids)]
     spacing = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
     centered = points_mm - points_mm.mean(axis=0)

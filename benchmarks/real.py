@@ -1,11 +1,11 @@
-"""Calibrations of cameras that do not agree with the model by construction.
+"""Calibrations of cameras that violate the model's assumptions by construction.
 
-Bent centers: the micro lenses form a regular lattice, and the lens' distortion bends the recorded
-centers. `-real` cameras: tilt, jitter, object-space distortion, cos^4, exposure drift; errors are
-then against the best fit of the camera model to exact chief rays. Every recording has a seed that
-was not used for development. Set LIFCAL_BENCHMARK_DATA to a folder that keeps recordings and
-calibrations: a run that was stopped goes on there. LIFCAL_BENCHMARK_RUNS limits the number of runs
-of each camera.
+In cameras with bent centers, the micro lenses form a regular lattice, and the lens' distortion
+bends the recorded centers. Cameras named `-real` have tilt, jitter, object-space distortion, cos^4
+shading and exposure drift; their errors are relative to the best fit of the camera model to exact
+chief rays. Every recording has a seed that was not used for development. Set LIFCAL_BENCHMARK_DATA
+to a folder that keeps recordings and calibrations; a run that was stopped continues there.
+LIFCAL_BENCHMARK_RUNS limits the number of runs of each camera.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ _NAMES = ("f_L", "b_L0", "B", "c_x", "c_y")
 BENT = ("r5-12.5mm", "r5-16mm", "mini")
 REAL = ("r5-12.5mm-real", "r5-16mm-real", "mini-real")
 _LIMITS = {
-    # f_L and b_L0 in %, B in %, c in px, of the large cameras
+    # Limits of the large cameras: f_L and b_L0 in %, B in %, c in px.
     "bent": (0.03, 0.4, 0.7),
     "real": (0.05, 0.5, 1.2),
 }
 _SMALL = 10.0
-"""A camera of 640 x 480 pixels is known ten times worse than one of 2048 x 2048."""
+"""Factor of the limits for small cameras: one of 640 x 480 pixels is determined ten times less
+accurately than one of 2048 x 2048."""
 
 
 @dataclass(frozen=True, eq=False)
 class DepthErrors:
-    """Errors of metric depth at two depths, by the calibrated camera alone.
+    """Errors of metric depth at two depths that the calibrated camera alone causes.
 
     Parameters
     ----------
     percent : (2, 5, 4) float64
-        At a near and a far depth, from the middle of the image to each of its corners.
+        Errors at a near and a far depth, from the middle of the image to each of its corners.
     sigma_percent : (2,) float64
         Standard deviation in the middle, from that of alpha and beta.
     """
@@ -59,7 +60,7 @@ class DepthErrors:
 
     @property
     def change_percent(self) -> float:
-        """Largest change from the middle to a corner: what tilt and distortion leave."""
+        """Largest change from the middle to a corner, caused by errors of tilt and distortion."""
         return float(np.abs(self.percent - self.percent[:, :1]).max())
 
     @property
@@ -70,7 +71,7 @@ class DepthErrors:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a recording."""
+    """Result of a recording."""
 
     case: Case
     evaluation: Evaluation
@@ -92,7 +93,7 @@ class Outcome:
 
 
 def run_small() -> list[Figure]:
-    """Calibrate recordings of `mini-real` alone, and hold their errors against the sigmas.
+    """Calibrate recordings of `mini-real` only, and compare their errors with the sigmas.
 
     One run takes less than a minute.
     """
@@ -130,7 +131,7 @@ def list_cases(camera: str) -> list[Case]:
 
 
 def run_case(case: Case, data: Path) -> Outcome:
-    """Render what is not there, calibrate what is not done, and compare."""
+    """Render and calibrate the recording unless that was done before, and compare."""
     recording = data / case.recording
     options = SimulationOptions(
         camera=case.camera,
@@ -156,7 +157,7 @@ def run_case(case: Case, data: Path) -> Outcome:
 def compare_depths(
     camera: PlenopticCamera, true: PlenopticCamera, summary: dict[str, Any]
 ) -> DepthErrors:
-    """Return how far depth is off from the middle to the corners, at a near and a far depth."""
+    """Return the errors of depth from the middle to the corners, at a near and a far depth."""
     width, height = true.image_size
     depths = [entry["z_near"] for entry in summary["residuals"]["by_lens_type_and_depth"]]
     depths += [entry["z_far"] for entry in summary["residuals"]["by_lens_type_and_depth"]]
@@ -200,7 +201,7 @@ def accuracy(outcomes: list[Outcome], name: str, kind: str) -> list[Figure]:
 
 
 def honesty(outcomes: list[Outcome], kind: str) -> list[Figure]:
-    """Return whether all errors of all recordings are what the sigmas say."""
+    """Return figures that compare the errors of all recordings with the sigmas."""
     pulls = np.abs([pull for outcome in outcomes for pull in outcome.pulls()])
     inside = float(np.mean(pulls < 2.2))
     square = float(np.mean(pulls**2))

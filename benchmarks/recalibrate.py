@@ -1,9 +1,9 @@
-"""Recalibration of a lens that was focused anew, with f_L and B of an earlier calibration.
+"""Recalibration of a lens that was refocused, with f_L and B of an earlier calibration.
 
-A small camera is calibrated with markers. Then its lens is focused anew, which changes b_L0 and
+A small camera is calibrated with markers. Then its lens is refocused, which changes b_L0 and
 moves the principal point, and another desk is recorded. `lifcal calibrate --known camera.json`
 takes f_L and B with their covariance from the first calibration and uses no marker. The errors of
-F, b_L0 and c are held against their sigmas. Set LIFCAL_BENCHMARK_DATA to a folder that keeps
+F, b_L0 and c are compared with their sigmas. Set LIFCAL_BENCHMARK_DATA to a folder that keeps
 recordings and calibrations; LIFCAL_BENCHMARK_RUNS limits the number of runs. A run takes about two
 minutes.
 """
@@ -31,9 +31,10 @@ FRAMES = 16
 FIRST_SEED = 401
 _CAMERA, _REFOCUSED = "mini", "mini-refocused"
 _MOVED_MM = 0.06
-"""How much farther from the array the lens is: focused from an object at 1 m to one at 0.83 m."""
+"""Distance by which the lens is moved away from the array, in mm: it was focused on an object at
+1 m, and is refocused on one at 0.83 m."""
 _MOVED_PX = (2.0, -1.5)
-"""Shift of the principal point by the focus ring."""
+"""Shift of the principal point that turning the focus ring causes, in px."""
 _NAMES = ("F", "b_L0", "c_x", "c_y")
 
 
@@ -51,8 +52,8 @@ def run() -> list[Figure]:
 
 
 def run_one(seed: int, data: Path) -> list[float]:
-    """Calibrate a camera, focus its lens anew, recalibrate; return the errors in sigmas."""
-    cameras = cast("dict[str, CameraDesign]", CAMERAS)  # a camera that only this benchmark has
+    """Calibrate a camera, refocus its lens, recalibrate; return the errors in sigmas."""
+    cameras = cast("dict[str, CameraDesign]", CAMERAS)  # to add a camera for this benchmark
     cameras[_REFOCUSED] = refocus(CAMERAS[_CAMERA])
     first = Case(_CAMERA, "desk", seed, "markers")
     recording, out = data / first.recording, data / f"{first.name}-calibration"
@@ -76,7 +77,7 @@ def run_one(seed: int, data: Path) -> list[float]:
 
 
 def refocus(design: CameraDesign) -> CameraDesign:
-    """Return a camera whose lens is focused to a nearer object."""
+    """Return the camera with its lens focused on a nearer object."""
     p = design.parameters
     moved = replace(
         p,
@@ -84,7 +85,7 @@ def refocus(design: CameraDesign) -> CameraDesign:
         principal_x_px=p.principal_x_px + _MOVED_PX[0],
         principal_y_px=p.principal_y_px + _MOVED_PX[1],
     )
-    # The focal planes stay where they are behind the lens array.
+    # The focal planes of the micro lenses do not move relative to the array.
     images = [1.0 / (1.0 / p.focal_length_mm - 1.0 / z) for z in design.working_range_mm]
     near, far = (1.0 / (1.0 / p.focal_length_mm - 1.0 / (b + _MOVED_MM)) for b in images)
     return replace(design, parameters=moved, working_range_mm=(near, far))

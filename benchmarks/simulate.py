@@ -1,4 +1,4 @@
-"""The simulator: do its optics follow the model, how fast is it, how much memory does it take."""
+"""The simulator: agreement of its optics with the model, speed, and memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run() -> list[Figure]:
 
 
 def run_large() -> list[Figure]:
-    """Measure what takes long: fits to chief rays, and the memory of a large camera."""
+    """Return the figures that take long: fits to chief rays, and the memory of a large camera."""
     return [*_best_fits(), _memory("r25-12mm", 4.0)]
 
 
@@ -70,7 +70,7 @@ def _spots() -> list[Figure]:
 
 
 def _ray_noise() -> list[Figure]:
-    """Return what noise rays leave where micro images are bright, of 255, by lens type."""
+    """Return the noise of ray sampling in bright parts of micro images, of 255, by lens type."""
     figures = []
     for scene in ("wall", "room"):
         simulation = Simulation(SimulationOptions(scene=scene, frames=36, seed=1))
@@ -102,7 +102,7 @@ def _ray_noise() -> list[Figure]:
 
 
 def _best_fits() -> list[Figure]:
-    """Fit the camera model to exact chief rays of imperfect cameras, and say what is left."""
+    """Fit the camera model to exact chief rays of imperfect cameras; return the residuals."""
     figures = []
     print("| camera, scene | left, rms | f_L | b_L0 | B | c |")
     for camera, scene in (

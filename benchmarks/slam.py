@@ -1,11 +1,10 @@
-"""RGB-D SLAM on what `lifcal depth` writes, against the true trajectory.
+"""RGB-D SLAM on the output of `lifcal depth`, compared with the true trajectory.
 
-Two systems see an ordinary RGB-D camera: they read images, depth maps and intrinsics from the
-folder and know nothing of micro lenses. ORB-SLAM3 (`pip install pyorbslam3`) takes camera.yaml and
-associations.txt as they are. Open3D's odometry (`pip install lifcal[mesh]`) from frame to frame,
-and to frames farther back, is put together in a pose graph. The camera was calibrated by `lifcal
-calibrate` on another recording; the true one is beside it. Recordings are kept in
-LIFCAL_BENCHMARK_DATA if that is set.
+Two systems for ordinary RGB-D cameras read images, depth maps and intrinsics from the folder.
+ORB-SLAM3 (`pip install pyorbslam3`) reads camera.yaml and associations.txt as they are. With Open3D
+(`pip install lifcal[mesh]`), odometry between consecutive frames, and to frames farther back, is
+combined in a pose graph. The camera was calibrated by `lifcal calibrate` on another recording; the
+true camera is used for comparison. Recordings are kept in LIFCAL_BENCHMARK_DATA if that is set.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ FRAMES = 60
 SEED = 4
 SCENES = ("desk", "room")
 _BACK = (4, 16)
-"""How far back the further edges of the pose graph reach, in frames."""
+"""Distances, in frames, of the earlier frames to which additional edges of the pose graph lead."""
 _LEAST_OVERLAP = 0.4
-"""Of the pixels that must find their like for an edge to count."""
+"""Smallest fraction of the pixels that must be matched for an edge to be used."""
 _MOST_OFF_M = 0.05
 
 
 def run() -> list[Figure]:
     if importlib.util.find_spec("pyorbslam3") is None:
         raise SystemExit("pip install pyorbslam3 before the SLAM benchmark")
-    import_open3d()  # or it says what to install
+    import_open3d()  # raises an error that names the extra to install
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(os.environ.get("LIFCAL_BENCHMARK_DATA", scratch))
         run_case(CALIBRATED_ON, data)
@@ -93,7 +92,7 @@ def compare(found: Trajectory, true: Trajectory, name: str) -> list[Figure]:
 
 
 def run_orb_slam3(recording: RgbdFolder) -> Trajectory:
-    """Return the trajectory of the frames that ORB-SLAM3 tracks, run in a process of its own."""
+    """Run ORB-SLAM3 in a separate process; return the trajectory of the frames that it tracks."""
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "trajectory.txt"
         words = [sys.executable, "-m", "benchmarks.orb_slam3", str(recording.folder), str(out)]
@@ -154,7 +153,7 @@ def _read(o3d: Any, recording: RgbdFolder, index: int) -> Any:
 
 
 def _odometry(o3d: Any, first: Any, second: Any, intrinsic: Any, start: Any) -> tuple[Any, Any]:
-    """Return second_from_first and its information; None where too little agrees."""
+    """Return second_from_first and its information matrix; None if too few pixels agree."""
     odometry = o3d.pipelines.odometry
     done, step, information = odometry.compute_rgbd_odometry(
         first,
@@ -170,7 +169,7 @@ def _odometry(o3d: Any, first: Any, second: Any, intrinsic: Any, start: Any) -> 
         ),
     )
     known = np.isfinite(np.asarray(first.depth)) & (np.asarray(first.depth) > 0.0)
-    # the last entries count the pairs of pixels that agree
+    # The last diagonal entry of the information matrix is the number of matched pixels.
     if not done or information[5, 5] < _LEAST_OVERLAP * known.sum():
         return None, None
     return step, information

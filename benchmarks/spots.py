@@ -1,8 +1,8 @@
-"""Where small bright balls land in the micro images, and where the model says they should.
+"""Measured and predicted positions of small bright balls in rendered micro images.
 
-A pinhole has no blur and no vignetting, so with tiny micro apertures the balls must land on the
-projected points. With full apertures they must do so in focus; out of focus, the overlap of the two
-apertures moves them by an amount that `Apertures.compute_spot` predicts.
+A pinhole has no blur and no vignetting, so with tiny micro apertures the images of balls must be at
+the projected points. With full apertures this must hold in focus; out of focus, the overlap of the
+two apertures shifts them by an amount that `Apertures.compute_spot` predicts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from lifcal.simulate import Ball, Optics, PackedScene, Renderer, Scene, Texture
 
 _WHITE = Texture(np.full((4, 4, 3), 255, np.uint8))
 _BALL_PX = 0.61
-"""Radius of a ball's image. A disc of this size has no first harmonic in the pixels' raster (first
-zero of the Bessel function J1 at 2 pi 0.61): its centroid is not drawn to the pixels' centers."""
+"""Radius of a ball's image in px. The spectrum of a disc of this size is zero at the frequency of
+the pixels (first zero of the Bessel function J1 at 2 pi 0.61), so the pixels do not bias its
+centroid."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +33,10 @@ class Spots:
     error_px : (n, 2) float64
         Measured centroid minus projected point.
     predicted_px : (n,) float64
-        Shift along the offset that the apertures predict, outward positive; it includes that the
-        outer half of a ball, which is not quite a point, is dimmer.
+        Shift along the offset that the apertures predict, outward positive. It includes that a ball
+        is not a point and that its outer half is dimmer.
     defocus : (n,) float64
-        1 / v_T - 1 / v.
+        Defocus 1 / v_T - 1 / v.
     lens_types : (n,) int64
     """
 
@@ -89,10 +90,10 @@ def measure_spots(
         Virtual depths (the paper's) at which to place balls.
     balls_per_depth : int
     n_rays : int
-        Per pixel.
+        Number of rays per pixel.
     reach : float
-        Images further than this from the micro-image center, in micro-image radii, are left out:
-        the hard edge of a micro image would cut them.
+        Images farther than this from the micro-image center, in micro-image radii, are left out,
+        because the hard edge of a micro image would cut them.
     """
     camera, renderer = optics.camera, Renderer(optics, n_rays)
     array = camera.array
@@ -127,7 +128,7 @@ def measure_spots(
                 light = renderer.render_raw(
                     packed, RigidTransform.identity(), lens, (corner[0], corner[1], size, size)
                 ).astype(np.float64)
-                # Other lenses' images of the same ball are a good part of a pitch away.
+                # Images of the same ball by other lenses are a large fraction of a pitch away.
                 if light.sum() < 1e-3:
                     continue
                 y, x = np.mgrid[:size, :size]
@@ -144,7 +145,7 @@ def measure_spots(
 
 
 def _predict_shift_px(optics: Optics, offset_px: FloatArray, kind: int, v: float) -> float:
-    """Average the shift over the ball's image, by light, along the offset."""
+    """Return the shift along the offset, averaged over the ball's image weighted by light."""
     steps = (np.arange(9) + 0.5) / 9 * 2.0 - 1.0
     around = np.stack(np.meshgrid(steps, steps), axis=2).reshape(-1, 2)
     around = _BALL_PX * around[np.hypot(around[:, 0], around[:, 1]) <= 1.0]

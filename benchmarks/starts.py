@@ -1,9 +1,9 @@
-"""Start values without a hint: F and alpha before anything is measured in micro images.
+"""Errors of the start values of F and alpha, without a given focal length.
 
-Random recordings of `mini` with four kinds of motion. A start is what `lifcal calibrate` begins to
-measure from: F from rigidity, held while mapping, then adjusted with the virtual depths. A refusal
-counts against it. Recordings are kept in LIFCAL_BENCHMARK_DATA if that is set;
-LIFCAL_BENCHMARK_RUNS limits their number.
+The recordings are random ones of `mini`, with four kinds of motion. The start values are those
+before points are measured in micro images: F from rigidity is held during mapping and then adjusted
+together with the virtual depths. A refused recording counts as a failure. Recordings are kept in
+LIFCAL_BENCHMARK_DATA if that is set; LIFCAL_BENCHMARK_RUNS limits their number.
 """
 
 from __future__ import annotations
@@ -36,21 +36,22 @@ RECORDINGS = 30
 FRAMES = 12
 FIRST_SEED = 301
 _NEAR = 0.1
-"""A start within this part of F is good enough: the adjustment converges from twice as far."""
+"""Relative error of F up to which a start is good enough; the adjustment converges from twice as
+far."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a recording."""
+    """Result of a recording."""
 
     name: str
     focal_error: float
-    """Of log F; NaN if it was refused."""
+    """Error of log F; NaN if the recording was refused."""
     alpha_error: float
     sigma: float
-    """Of log F, as the start says."""
+    """Standard deviation of log F, as estimated with the start values."""
     reason: str
-    """Why it was refused, or empty."""
+    """The reason if the recording was refused, otherwise empty."""
 
 
 def run() -> list[Figure]:
@@ -72,7 +73,7 @@ def run() -> list[Figure]:
 
 
 def judge(index: int, data: Path) -> Outcome:
-    """Render a recording if it is not there, start from it, and compare with the truth."""
+    """Render a recording if it does not exist, find start values, and compare with the truth."""
     options = SimulationOptions(
         camera=CAMERA,
         scene=SCENES[index % len(SCENES)],

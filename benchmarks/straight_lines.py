@@ -1,7 +1,7 @@
-"""A checkerboard that fills the image: whether its lines are straight in image and depth.
+"""Straightness, in image and depth, of the lines of a checkerboard that fills the image.
 
-A line is found again in an image, to a part of a pixel, at every pixel along it. The same is done
-with the distortion left in, where lines are looked for where the true camera records them.
+Each line is located with sub-pixel accuracy at every pixel along it. The same is done in images
+whose distortion is not corrected; there, lines are searched where the true camera records them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from lifcal.simulate.textures import make_noise
 _FIELD_TEXELS = 120
 _BORDER_PX = 24
 _LEAST_PX = 400
-"""Of a line that counts, about half of the image."""
+"""Smallest length in px of a line that is evaluated, about half of the image."""
 _FEWEST = 60
 _PLACES_A_FIELD = 160
 _FARTHEST = 0.6
-"""From the middle, of the image's size: farther out a strong distortion would fold back."""
+"""Largest distance of a point from the middle, as a fraction of the image's size. Farther out, a
+strong distortion would fold back."""
 _CORNER_PX = 6.0
-"""About crossings of lines, where black and white change sides."""
+"""Radius in px around crossings of lines that is left out, because black and white change sides."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,7 @@ class Chart:
     ----------
     scene : Scene
     corners_world_mm : (n_lines, n_corners, 3) float64
-        Where each line meets those across it.
+        The points where each line crosses the others.
     """
 
     scene: Scene
@@ -70,16 +71,16 @@ def make_chart(wall: Scene) -> Chart:
 
 @dataclass(frozen=True)
 class LineShape:
-    """How one line departs from a straight one.
+    """Deviation of one line from a straight line.
 
     Parameters
     ----------
     length_px : float
-        That was found in the image.
+        Length of the line that was found in the image.
     bend_px : float
         Rms distance from the best straight line in the image.
     depth_bend : float
-        Rms departure of depth along it from that of a straight line, in per cent.
+        Rms deviation of the depth along it from that of a straight line, in per cent.
     """
 
     length_px: float
@@ -103,9 +104,9 @@ def measure_lines(
         Size of its images relative to the raw.
     chart : Chart
     recorded : PlenopticCamera
-        Where points are expected: the true camera, with its distortion if that was left in.
+        The true camera, which predicts the points; it has a distortion if that was not corrected.
     cam_from_world : RigidTransform
-        True.
+        The true pose.
     """
     image = np.asarray(255.0 * found.image, np.float32)
     shapes = []
@@ -118,7 +119,7 @@ def measure_lines(
 
 
 def _expect(corners_cam_mm: FloatArray, recorded: PlenopticCamera, scale: float) -> FloatArray:
-    """Return places along a line, a pixel or less apart, away from its corners; (n, 2) in px."""
+    """Return points along a line, a pixel or less apart, away from its corners; (n, 2) in px."""
     share = np.linspace(0.0, 1.0, _PLACES_A_FIELD)[:, None]
     fields = (1.0 - share) * corners_cam_mm[:-1, None] + share * corners_cam_mm[1:, None]
     ideal = recorded.virtual_from_cam(fields.reshape(-1, 3))[:, :2].reshape(-1, _PLACES_A_FIELD, 2)
@@ -131,7 +132,7 @@ def _expect(corners_cam_mm: FloatArray, recorded: PlenopticCamera, scale: float)
 
 
 def _find_line(image: Float32Array, expected: FloatArray) -> FloatArray:
-    """Return where a line is found across the places where it is expected; (n, 2) in px."""
+    """Return the measured points of a line, searched across the expected points; (n, 2) in px."""
     size = np.array(image.shape[::-1])
     expected = expected[((expected > _BORDER_PX) & (expected < size - _BORDER_PX)).all(axis=1)]
     if len(expected) < _FEWEST:
@@ -154,7 +155,7 @@ def _measure(points: FloatArray, depth_mm: Float32Array) -> LineShape:
     cols, rows = np.rint(points).astype(np.int64).T
     inverse = 1.0 / depth_mm[rows, cols].astype(np.float64)
     known = np.isfinite(inverse)
-    # the inverse depth of a line is linear along its image
+    # The inverse depth of a straight line is linear along its image.
     fit = np.polyval(np.polyfit(along[known], inverse[known], 1), along[known])
     return LineShape(
         float(np.ptp(along)),

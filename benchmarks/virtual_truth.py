@@ -1,8 +1,9 @@
-"""Virtual depth and focused images against the simulator's truth, pixel by pixel.
+"""Comparison of virtual depth and focused images with the simulator's truth, pixel by pixel.
 
-The truth is a pinhole view without distortion; maps and focused images are in the geometry of the
-recorded raw. Every pixel of a map is undistorted and looked up in the true view: nearest neighbor
-for depth, Lanczos for brightness. `u` itself is the same in both geometries, to first order.
+The truth is a pinhole view without distortion; maps and focused images have the distortion of the
+recorded raw. Every pixel of a map is undistorted and looked up in the true view, by the nearest
+neighbor for depth and by Lanczos interpolation for brightness. To first order, distortion does not
+change `u` itself.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from lifcal.simulate import PinholeView, Scene, SensorOptions
 from lifcal.virtual import FocusedImage, VirtualDepth
 
 BORDER_PX = 24
-"""Of a map: pixels nearer to the border of the image are not compared."""
+"""Width of the border of a map, in px, that is not compared."""
 EDGE_PX = 12
-"""Of a map: brightness is compared so far away from depth edges."""
+"""Smallest distance from depth edges, in px of a map, at which brightness is compared."""
 _EDGE_STEP = 0.02
 _TEXTURE_WINDOW = 13
 _GROSS = 0.05
@@ -32,7 +33,7 @@ _CLIP_SIGMAS = 5.0
 _MATCH_PX = 2.0
 _RATIO = 0.8
 PROFILE_PX = 3.0
-"""How far across an edge brightness is looked at, to either side."""
+"""Distance to either side of an edge, in px, up to which brightness is sampled."""
 _LEAST_CONTRAST = 30.0
 
 
@@ -44,22 +45,22 @@ def raw_noise(sensor: SensorOptions) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What the maps of a frame should show.
+    """The true values for the maps of a frame.
 
     Parameters
     ----------
     u : (rows, cols) float64
-        NaN where there is nothing.
+        True virtual depth; NaN where there is no surface.
     luminance : (rows, cols) float32
-        Linear, white is 255.
+        Linear luminance; white is 255.
     gradient : (rows, cols) float32
-        Of the luminance, for a pixel of the true view, rms over a window of 13 x 13 pixels.
+        Gradient of the luminance per pixel of the true view, rms over a window of 13 x 13 pixels.
     edge_distance_px : (rows, cols) float32
-        To the nearest place where depth jumps.
+        Distance to the nearest jump of depth.
     points_raw_px : (rows, cols, 2) float64
-        Places of the pixels in the recorded raw.
+        Positions of the pixels in the recorded raw.
     inside : (rows, cols) bool
-        Away from the border.
+        Whether a pixel is away from the border.
     """
 
     u: FloatArray
@@ -70,7 +71,7 @@ class Truth:
     inside: BoolArray
 
     def textured(self, least_gradient: float) -> BoolArray:
-        """Return where there is texture to measure depth with."""
+        """Return a mask of the pixels with enough texture to measure depth."""
         return self.inside & np.isfinite(self.u) & (self.gradient >= least_gradient)
 
 
@@ -81,7 +82,7 @@ def make_truth(
     scale: float,
     border_px: int = BORDER_PX,
 ) -> Truth:
-    """Warp a true view into the recorded geometry, on the pixels of a map.
+    """Warp a true view to the pixels of a map, which have the distortion of the raw.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ def make_truth(
     shape : (int, int)
         Rows and columns of the map.
     scale : float
-        Of the map, relative to the raw.
+        Size of the map relative to the raw.
     border_px : int
     """
     points = _pixel_places(shape, scale)
@@ -121,9 +122,9 @@ def _warp_light(
     shape: tuple[int, int],
     scale: float,
 ) -> Float32Array:
-    """Return the true brightness of a map's pixels; their means if the view's are smaller.
+    """Return the true brightness of a map's pixels; if the view's pixels are smaller, their means.
 
-    A view that is smaller than the map lacks detail: render it as large as the map.
+    A view that is smaller than the map lacks detail, so it should be rendered as large as the map.
     """
     parts = max(round(view.focal_px / camera.array.focal_px / scale), 1)
     fine = (shape[0] * parts, shape[1] * parts)
@@ -145,7 +146,7 @@ def _pixel_places(shape: tuple[int, int], scale: float) -> FloatArray:
 def _places_in_view(
     camera: PlenopticCamera, view: PinholeView, points_raw_px: FloatArray
 ) -> FloatArray:
-    """Return where points of the recorded raw are in the true view."""
+    """Return the positions in the true view of points of the recorded raw."""
     ratio = view.focal_px / camera.array.focal_px
     ideal = camera.distortion.undistort(points_raw_px, camera.principal_point_px)
     return (ideal + 0.5) * ratio - 0.5
@@ -154,7 +155,7 @@ def _places_in_view(
 def _places_in_map(
     camera: PlenopticCamera, view: PinholeView, points_view_px: FloatArray, scale: float
 ) -> FloatArray:
-    """Return where points of the true view are in a map of the recorded geometry."""
+    """Return the positions in a map, which has the raw's distortion, of points of the true view."""
     ratio = view.focal_px / camera.array.focal_px
     ideal = (points_view_px + 0.5) / ratio - 0.5
     recorded = camera.distortion.distort(ideal, camera.principal_point_px)
@@ -168,7 +169,7 @@ def _rms_gradient(light: Float32Array) -> Float32Array:
 
 
 def _edge_distance(u: FloatArray) -> Float32Array:
-    """Return the distance to where u jumps by more than 2 % from a pixel to the next, in px."""
+    """Return the distance, in px, to the nearest jump of u by more than 2 % between neighbors."""
     filled = np.where(np.isfinite(u), u, 1e9)
     edges = np.zeros(u.shape, np.uint8)
     for axis in (0, 1):
@@ -190,15 +191,15 @@ class DepthErrors:
     Parameters
     ----------
     textured_share : float
-        Of the pixels away from the border.
+        Fraction of the pixels away from the border that have texture.
     coverage : float
-        Share of the textured pixels where u is known.
+        Fraction of the textured pixels where u is known.
     relative : (n,) float64
-        u / true u - 1, where both are known.
+        Relative error u / true u - 1, where both are known.
     normalized : (n,) float64
-        Error over sigma.
+        Error divided by sigma.
     u : (n,) float64
-        True.
+        True virtual depth.
     points_raw_px : (n, 2) float64
     edge_distance_px : (n,) float32
     """
@@ -213,12 +214,12 @@ class DepthErrors:
 
     @property
     def median_error(self) -> float:
-        """Median of the relative error's size."""
+        """Median of the absolute relative error."""
         return float(np.median(np.abs(self.relative)))
 
     @property
     def gross_share(self) -> float:
-        """Share of the pixels that are off by more than 5 %."""
+        """Fraction of the pixels that are off by more than 5 %."""
         return float(np.mean(np.abs(self.relative) > _GROSS))
 
     @property
@@ -229,13 +230,13 @@ class DepthErrors:
 
     @property
     def clipped_spread(self) -> float:
-        """Rms of the normalized errors below 5, the mean error included."""
+        """Rms about zero of the normalized errors below 5, so that a mean error counts too."""
         kept = self.normalized[np.abs(self.normalized) < _CLIP_SIGMAS]
         return float(np.sqrt(np.mean(kept**2)))
 
     @property
     def beyond_share(self) -> float:
-        """Share of the normalized errors beyond 5."""
+        """Fraction of the normalized errors beyond 5."""
         return float(np.mean(np.abs(self.normalized) >= _CLIP_SIGMAS))
 
 
@@ -270,21 +271,22 @@ def join_errors(parts: Sequence[DepthErrors]) -> DepthErrors:
 
 
 def compute_phases(points_raw_px: FloatArray, u: FloatArray, grid: MicroLensGrid) -> FloatArray:
-    """Return where points are in the micro image of the nearest lens, modulo a pixel, (n, 2)."""
+    """Return the positions of points in the micro image of the nearest lens modulo 1 px, (n, 2)."""
     centers = grid.centers_raw_px[grid.index.nearest(points_raw_px)]
     return np.asarray((centers + (points_raw_px - centers) / u[:, None]) % 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Ripple:
-    """Median errors by the phase of a disparity.
+    """Median errors as a function of the sub-pixel phase of a disparity.
 
     Parameters
     ----------
     phases, errors : (n,) float64
-        For narrow bins of 1/u; relative errors, less a line in 1/u for each frame.
+        Phase and median relative error for narrow bins of 1/u, after a linear function of 1/u was
+        subtracted for each frame.
     amplitude : float
-        Of the first harmonic.
+        Amplitude of the first harmonic.
     """
 
     phases: FloatArray
@@ -293,12 +295,12 @@ class Ripple:
 
 
 def compute_ripple(parts: Sequence[DepthErrors], spacing_px: float, fewest: int = 1500) -> Ripple:
-    """Look for locking to whole pixels, between micro images that are `spacing_px` apart.
+    """Measure pixel locking between micro images that are `spacing_px` apart.
 
-    The images of a point in two micro images differ in place by `spacing / u`. If whole pixels were
-    preferred, the error would be periodic in that. Median errors in bins of 1/u of each part (of
-    one frame or several alike) are fitted by a line in 1/u for the part, as slow trends have other
-    causes, and by one sine and cosine of `spacing / u` for all.
+    The positions of a point in two micro images differ by `spacing / u`. With pixel locking, the
+    error is periodic in this difference. The median errors in bins of 1/u are fitted by a linear
+    function of 1/u for each part (one frame, or several similar ones), because slow trends have
+    other causes, and by one sine and cosine of `spacing / u` for all parts.
     """
     edges = np.arange(-0.6, 0.6, 0.001)
     rhos, medians, owners = [], [], []
@@ -321,12 +323,12 @@ def compute_ripple(parts: Sequence[DepthErrors], spacing_px: float, fewest: int 
 
 @dataclass(frozen=True, eq=False)
 class Bias:
-    """Median error by a quantity.
+    """Median error as a function of a quantity.
 
     Parameters
     ----------
     middles, medians : (n_bins,) float64
-        NaN where there are too few values.
+        Middle of each bin and the median error in it; NaN where there are too few values.
     counts : (n_bins,) int
     """
 
@@ -336,7 +338,7 @@ class Bias:
 
     @property
     def largest(self) -> float:
-        """The largest median, by size."""
+        """The largest absolute median."""
         return float(np.nanmax(np.abs(self.medians)))
 
     @property
@@ -368,7 +370,7 @@ def compute_bias(
 def detrend_by(
     quantity: FloatArray, errors: FloatArray, edges: FloatArray, fewest: int = 500
 ) -> FloatArray:
-    """Return errors less the median of their bin of a quantity; NaN in bins of too few."""
+    """Return errors minus the median of their bin of a quantity; NaN in bins with too few."""
     bias = compute_bias(quantity, errors, edges, fewest)
     bins = np.clip(np.digitize(quantity, edges) - 1, 0, len(bias.medians) - 1)
     return np.asarray(errors - bias.medians[bins])
@@ -376,16 +378,16 @@ def detrend_by(
 
 @dataclass(frozen=True)
 class ImageErrors:
-    """How a focused image differs from the true view.
+    """Differences between a focused image and the true view.
 
     Parameters
     ----------
     psnr_db : float
-        For a peak of 255, away from depth edges.
+        PSNR for a peak of 255, away from depth edges.
     psnr_edges_db : float
-        Within `EDGE_PX` of depth edges.
+        PSNR within `EDGE_PX` of depth edges.
     gain : float
-        That brings the focused image to white at 255.
+        Factor by which the focused image is multiplied so that white is 255.
     """
 
     psnr_db: float
@@ -394,7 +396,7 @@ class ImageErrors:
 
 
 def compare_image(focused: FocusedImage, truth: Truth) -> ImageErrors:
-    """Compare the luminance of a focused image with the truth, one gain fitted."""
+    """Compare the luminance of a focused image with the truth, after fitting one gain."""
     known = truth.inside & focused.valid & np.isfinite(truth.u)
     calm = known & (truth.edge_distance_px >= EDGE_PX)
     found, wanted = focused.image[calm].astype(np.float64), truth.luminance[calm]
@@ -414,7 +416,7 @@ class StraightEdge:
     Parameters
     ----------
     along_px, off_px : (n,) float64
-        Along the true line, and off it.
+        Coordinates along the true line, and distances from it.
     """
 
     along_px: FloatArray
@@ -428,21 +430,21 @@ class StraightEdge:
 
     @property
     def bow_px(self) -> float:
-        """Departure of the middle from the ends, of the best parabola."""
+        """Height of the best parabola: deviation of its middle from the line through its ends."""
         fit = np.polyfit(self.along_px, self.off_px, 2)
         length = float(np.ptp(self.along_px))
         return abs(float(fit[0])) * length**2 / 4.0
 
     @property
     def off_true_px(self) -> float:
-        """Mean distance from the true line, signed."""
+        """Mean signed distance from the true line."""
         return float(np.mean(self.off_px))
 
 
 def list_marker_lines(scene: Scene) -> list[list[FloatArray]]:
-    """Return straight lines of the scene, each as black-and-white edges (2, 3) that lie on it.
+    """Return straight lines of the scene, each as a list of black-and-white edges (2, 3) on it.
 
-    Edges of different markers that are on one line in space are one line.
+    Edges of different markers that are on one line in space belong to the same line.
     """
     edges = [
         np.stack([marker.corners_world_mm[i], marker.corners_world_mm[(i + 1) % 4]])
@@ -475,24 +477,24 @@ def measure_straight_edges(
     *,
     fewest: int = 60,
 ) -> list[StraightEdge]:
-    """Locate black-and-white edges in an image of the recorded geometry to a part of a pixel.
+    """Locate black-and-white edges with sub-pixel accuracy in an image with the raw's distortion.
 
-    Brightness is sampled across the true line at every pixel, at places that are undistorted; the
-    edge is where it passes half way between the two sides. Edges that are hidden or not wholly in
-    the image are left out.
+    Brightness is sampled across the true line at every pixel, at undistorted positions; the edge is
+    where it passes half way between the two sides. Edges that are hidden or not completely in the
+    image are left out.
 
     Parameters
     ----------
     image : (rows, cols) float32
-        White about 255.
+        The image; white is about 255.
     scale : float
-        Relative to the raw.
+        Size of the image relative to the raw.
     lines : sequence of sequences of (2, 3) float64
-        See `list_marker_lines`.
+        Result of `list_marker_lines`.
     camera, view, cam_from_world
-        The truth.
+        The true camera, view and pose.
     fewest : int
-        Points that a line must have.
+        Smallest number of points of a line.
     """
     found = []
     across = np.arange(-PROFILE_PX, PROFILE_PX + 0.01, 0.25)
@@ -510,7 +512,7 @@ def measure_straight_edges(
                 continue
             share = (PROFILE_PX + 1.0 + np.arange(count)) / length
             middles = edge_view[0] + share[:, None] * (edge_view[1] - edge_view[0])
-            # perspective: 1 / z is linear along the image of a line
+            # With perspective projection, 1 / z is linear along the image of a line.
             true_depth = 1.0 / ((1.0 - share) / depth[0] + share / depth[1])
             if not _is_visible(view, middles, true_depth):
                 continue
@@ -543,7 +545,7 @@ def _is_visible(view: PinholeView, points_view_px: FloatArray, depth_mm: FloatAr
 
 
 def find_half_crossings(values: Float32Array, across: FloatArray) -> FloatArray:
-    """Return where each row of values passes half way from its first to its last ones."""
+    """Return the position at which each row passes half way between its first and last values."""
     low, high = values[:, :3].mean(axis=1), values[:, -3:].mean(axis=1)
     share = (values - low[:, None]) / np.where(high == low, 1.0, high - low)[:, None] - 0.5
     out = np.full(len(values), np.nan)
@@ -558,7 +560,7 @@ def find_half_crossings(values: Float32Array, across: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class SeenImage:
-    """An image of the recorded geometry, and the truth to check matches with.
+    """An image with the raw's distortion, and the truth with which matches are checked.
 
     Parameters
     ----------
@@ -576,10 +578,10 @@ class SeenImage:
 
 
 def count_matches(first: SeenImage, second: SeenImage, camera: PlenopticCamera) -> int:
-    """Return how many SIFT features of two images are matched, and matched rightly.
+    """Return the number of right matches between the SIFT features of two images.
 
-    Matches are mutual, pass Lowe's ratio of 0.8, and the true geometry puts the first feature
-    within 2 px of the second.
+    Matches are mutual and pass Lowe's ratio test with 0.8. A match is right if the true geometry
+    maps the first feature to within 2 px of the second.
     """
     sift: Any = cv2.SIFT_create()  # type: ignore[attr-defined]
     points, codes = [], []
@@ -602,9 +604,9 @@ def count_matches(first: SeenImage, second: SeenImage, camera: PlenopticCamera) 
 
 
 def _match(a: Float32Array, b: Float32Array) -> tuple[IntArray, IntArray]:
-    """Return for each row of `a` its match in `b`, and the other way; -1 where there is none.
+    """Return, for each row of `a`, its match in `b`, and vice versa; -1 where there is none.
 
-    A match is nearer than 0.8 of the distance of the next best.
+    The distance of a match is less than 0.8 times that of the next best.
     """
     squares_b = np.einsum("ij,ij->i", b, b)
     forth = np.full(len(a), -1, np.int64)
@@ -615,7 +617,7 @@ def _match(a: Float32Array, b: Float32Array) -> tuple[IntArray, IntArray]:
         part = a[first : first + 1000]
         square = np.einsum("ij,ij->i", part, part)[:, None] + squares_b - 2.0 * part @ b.T
         rows = np.arange(len(part))
-        # Best and next best of the columns, together with those of the blocks before.
+        # Update the best and next best entry of each column with those of this block.
         place = square.argmin(axis=0)
         best = square[place, columns]
         square[place, columns] = np.inf
@@ -625,7 +627,7 @@ def _match(a: Float32Array, b: Float32Array) -> tuple[IntArray, IntArray]:
         least[1] = np.where(wins, np.minimum(least[0], other), np.minimum(least[1], best))
         owner[wins] = first + place[wins]
         least[0] = np.minimum(least[0], best)
-        # The same along the rows, which are complete.
+        # Do the same along the rows, which are complete in each block.
         place = square.argmin(axis=1)
         best = square[rows, place]
         square[rows, place] = np.inf
@@ -638,7 +640,7 @@ def _match(a: Float32Array, b: Float32Array) -> tuple[IntArray, IntArray]:
 def _transfer(
     points_px: FloatArray, first: SeenImage, second: SeenImage, camera: PlenopticCamera
 ) -> FloatArray:
-    """Return where points of the first image are in the second."""
+    """Return the positions in the second image of points of the first."""
     raw = (points_px + 0.5) / first.scale - 0.5
     places = _places_in_view(camera, first.view, raw)
     height, width = first.view.depth_mm.shape

@@ -1,4 +1,4 @@
-"""White images whose centers are not on a lattice, rendered directly, without code of the package.
+"""White images whose centers are not on a lattice, rendered without using code of the package.
 
 A pixel at offset m from a micro-image center sees the main aperture (a disc of radius MAIN px)
 through each point p of the micro aperture (a disc of radius APERTURE px), displaced by p / v. Light
@@ -19,9 +19,9 @@ SIZE = (760, 580)
 PITCH = 20.3
 MAIN = 8.3
 DISTANCE = 58.0
-"""From the micro lens to the sensor, px."""
+"""Distance from the micro lens to the sensor, in px."""
 FAR = 1500.0
-"""From the main lens to the sensor, px: the image's corner is seen under 18 degrees."""
+"""Distance from the main lens to the sensor, in px; the image's corner is seen at 18 degrees."""
 FOCUS = (2.6, 3.4, 4.8)
 
 
@@ -34,7 +34,7 @@ class White:
     types: IntArray
 
     def errors(self, grid: MicroLensGrid) -> FloatArray:
-        """Return found minus true centers of the lenses that are wholly in the image."""
+        """Return found minus true centers of the lenses that are completely in the image."""
         whole = ((self.centers_px > PITCH) & (self.centers_px < np.array(SIZE) - PITCH)).all(axis=1)
         true = self.centers_px[whole]
         off: FloatArray = grid.centers_raw_px[grid.nearest(true)] - true
@@ -47,7 +47,9 @@ def rms(errors: FloatArray) -> float:
 
 
 def bend_brown(places: FloatArray, largest_px: float) -> FloatArray:
-    """Return a barrel distortion that is `largest_px` in the image's corners, off its middle."""
+    """Return displacements by barrel distortion, `largest_px` in the image's corners; its center is
+    not the image's middle.
+    """
     off = places - np.array([SIZE[0] * 0.52, SIZE[1] * 0.47])
     square = np.sum(off**2, axis=1, keepdims=True)
     corner = math.hypot(*SIZE) / 2.0
@@ -58,7 +60,7 @@ def bend_brown(places: FloatArray, largest_px: float) -> FloatArray:
 
 
 def bend_tilt(places: FloatArray, largest_px: float) -> FloatArray:
-    """Return the quadratic field that a tilted array makes."""
+    """Return the quadratic field of displacements that a tilted array causes."""
     off = (places - np.array(SIZE) / 2.0) / (math.hypot(*SIZE) / 2.0)
     found: FloatArray = largest_px * off * (off @ np.array([0.8, -0.6]))[:, None]
     return found
@@ -82,17 +84,17 @@ def render_white(
     ----------
     rng : Generator
     brown_px, tilt_px : float
-        Size in the corners of a barrel distortion of the centers, and of a tilted array's field.
+        Displacement of the centers in the corners by barrel distortion, and by a tilt of the array.
     jitter_px : float
-        Standard deviation along each axis of the deviation of single lenses.
+        Standard deviation, along each axis, of the displacement of single lenses.
     cos4 : bool
-        Whether light is dimmed by its direction.
+        Whether brightness falls off with cos^4 of the angle of incidence.
     aperture_px : float
         Radius of the micro apertures.
     dust : float
-        Share of the lenses that are dirty.
+        Fraction of the lenses that are dirty.
     noise : float
-        Standard deviation at full brightness, relative; photon noise.
+        Relative standard deviation of the photon noise at full brightness.
     n_types : int
     """
     a = PITCH * np.array([math.cos(0.02), math.sin(0.02)])

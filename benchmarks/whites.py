@@ -1,8 +1,8 @@
 """White images that belong to a recording, and white images that do not.
 
-Eight cameras record a few frames each. The white image of the recording must be taken without a
-word, and so must every frame of it with the grid that was found. A white image that was recorded
-with another focus, another aperture, or another camera must be refused or noted.
+Eight cameras record a few frames each. The white image of the recording must be accepted without a
+finding, and so must every frame with the grid that was found. A white image that was recorded with
+another focus, another aperture or another camera must be refused or reported.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from lifcal.virtual import DepthOptions
 FIRST_SEED = 501
 FRAMES = 4
 REFOCUSED = 1.02
-"""Factor on b_L0: that of a 16 mm lens focused at 0.6 m instead of at 1 m."""
+"""Factor by which b_L0 is multiplied: that of a 16 mm lens focused at 0.6 m instead of 1 m."""
 _SAYS = ("grid-moved", "grid-misfit", "white-aperture")
-"""Words of the notes that tell of a white image of something else."""
+"""Codes of the findings which report a white image that does not belong to the recording."""
 
 _SHADED = Imperfections(stop_mm=2.5, field_curvature=0.01, cos4=True)
 _DIRTY = replace(REAL, dust=20, white_dust=10)
@@ -52,7 +52,7 @@ RECORDINGS: tuple[tuple[str, str, Imperfections | None], ...] = (
 
 
 class _Notes(Listener):
-    """Keeps what a run says."""
+    """Collects the findings of a run."""
 
     def __init__(self) -> None:
         self.said: list[Finding] = []
@@ -63,17 +63,17 @@ class _Notes(Listener):
 
 @dataclass(frozen=True)
 class Case:
-    """A white image beside a recording."""
+    """A recording with a white image, and the outcome."""
 
     name: str
     belongs: bool
     outcome: str
-    """'taken', 'noted' or 'refused'."""
+    """The white image was 'taken' (accepted), 'noted' (with a finding) or 'refused'."""
     text: str
 
     @property
     def right(self) -> bool:
-        """Whether its own image was taken, and another one was not."""
+        """Whether the recording's own white image was accepted, or another one was not."""
         return (self.outcome == "taken") == self.belongs
 
 
@@ -129,7 +129,7 @@ def run() -> list[Figure]:
 
 
 def _list_whites(simulation: Simulation) -> Iterator[tuple[str, ImageArray]]:
-    """Give the recording's own white image, and four that are not its own."""
+    """Yield the recording's own white image, and four that do not belong to it."""
     options = simulation.options
     design, errors = CAMERAS[options.camera], simulation.optics.imperfections
     yield "own", simulation.render_white()
@@ -138,7 +138,8 @@ def _list_whites(simulation: Simulation) -> Iterator[tuple[str, ImageArray]]:
     refocused = replace(
         design,
         parameters=replace(p, lens_to_array_mm=b * REFOCUSED),
-        # The lenses stay: their images are as far apart as the main lens' center projects them.
+        # The micro lenses do not move; the pitch of their images follows from the projection from
+        # the main lens' center.
         pitch_px=design.pitch_px * (1.0 + micro / (b * REFOCUSED)) / (1.0 + micro / b),
     )
     others = {
@@ -162,7 +163,7 @@ def _list_whites(simulation: Simulation) -> Iterator[tuple[str, ImageArray]]:
 def _try(
     folder: Path, name: str, kind: str, white: ImageArray
 ) -> tuple[Case, MicroLensGrid | None]:
-    """Focus the recording with a white image, and see what is said."""
+    """Run `focus` on the recording with a white image, and return the outcome."""
     place = folder / kind.replace(" ", "-")
     path = place / "white.png"
     write_png(path, white)
@@ -181,7 +182,7 @@ def _try(
 
 
 def _count_refused(folder: Path, grid: MicroLensGrid) -> int:
-    """Return how many frames of a recording do not show its grid, as `lifcal depth` asks."""
+    """Return the number of frames of a recording that the grid check of `lifcal depth` refuses."""
     usable = UsableFrames(open_frames([str(folder / "raw")]))
     refused = 0
     for index in range(FRAMES):
