@@ -1,6 +1,6 @@
-"""Apertures by brute force: dense grids of points and real rays, no closed forms.
+"""Reference for apertures by brute force: dense grids of points and traced rays, no closed forms.
 
-Grid results are good to about the cell's width: say 1e-3 of the radius with 1000 samples across.
+The accuracy is about the width of a grid cell: 1e-3 of the radius for 1000 samples across.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def disc_overlap(
     radius_b: float,
     samples: int = 1000,
 ) -> tuple[float, FloatArray]:
-    """Area and centroid of the part that two discs share; the centroid is NaN if there is none."""
+    """Return area and centroid of the overlap of two discs; without overlap the centroid is NaN."""
     a, b = np.asarray(center_a, dtype=float), np.asarray(center_b, dtype=float)
-    if radius_b < radius_a:  # sample the smaller disc: finer cells
+    if radius_b < radius_a:  # sample the smaller disc, because its cells are finer
         a, b, radius_a, radius_b = b, a, radius_b, radius_a
     grid, cell_area = disc_grid(radius_a, samples)
     points = grid + a
@@ -66,8 +66,9 @@ def trace_spot(
     Parameters
     ----------
     m0_mm : (2,)
-        Where the ray through the micro lens' centre lands, from the micro-image centre. As on the
-        sensor itself: raw px offsets have the opposite sign, which the ratio seen/m0 does not see.
+        Where the ray through the micro lens' centre meets the sensor, from the micro-image centre,
+        in the axes of the sensor. (Offsets in raw px have the opposite sign, but the ratio seen/m0
+        is the same.)
     v : float
         The point's virtual depth: its image by the main lens is v B behind the micro lenses.
     v_T : float
@@ -79,7 +80,7 @@ def trace_spot(
     lens_mm : (2,)
         The micro lens' centre, from the axis.
     samples : int
-        Across the micro aperture.
+        Number of samples across the micro aperture.
     """
     lens = np.asarray(lens_mm, dtype=float)
     offset, _ = disc_grid(micro_radius, samples)
@@ -89,7 +90,7 @@ def trace_spot(
     image = lens + (sensor_point - lens) / B * (v * B)  # on the straight ray through the centre
 
     lens_point = lens + offset
-    slope_before = (image - lens_point) / (v * B)  # every ray is on its way to (or from) the image
+    slope_before = (image - lens_point) / (v * B)  # all rays go to (or come from) the image point
     main_point = lens_point - b_L0 * slope_before
     slope_after = slope_before - offset * (1.0 - 1.0 / v_T) / B
     landing = lens_point + B * slope_after

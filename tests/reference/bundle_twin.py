@@ -1,6 +1,7 @@
-"""The bundle adjustment, obviously right: all residuals as one vector, dense matrices, scipy.
+"""Slow reference of the bundle adjustment: all residuals in one vector, dense matrices, SciPy.
 
-Nothing here is taken from the package. Functions take complex numbers where derivatives need them.
+It uses no code of the package. Functions accept complex numbers where derivatives are taken by
+complex steps.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from tests.reference import paper_model
 
 
 class Focus(NamedTuple):
-    """The focus term: strength, u_T for this lens; discs in px, None for linear.
+    """The focus term: its strength, u_T of the lens, and the discs in px (None if it is linear).
 
-    `devignetted`: the overlap at the place where the point is seen.
+    If `devignetted`, the overlap is that at the position at which the point is seen.
     """
 
     strength: Any
@@ -27,10 +28,10 @@ class Focus(NamedTuple):
 
 
 def project(point_cam_mm, center_raw_px, pinholes, s, distortion, focus=None, t=None):
-    """x_Rd with the focus term, in the paper's terms: thin lens, C_ML, v, then the shift.
+    """Return x_Rd with the focus term, by the paper's formulas: thin lens, C_ML, v, then the shift.
 
-    With a tilt t, the micro lens has distances of its own: the ray from the main lens' centre to
-    the micro-image centre meets the array's plane there.
+    With a tilt t, the micro lens has its own distances: it is at the point where the ray from the
+    main lens' centre to the micro-image centre meets the array's plane.
     """
     camera = paper_model.camera_from_pinholes(pinholes, s)
     c = np.array([camera.c_x, camera.c_y])
@@ -42,8 +43,8 @@ def project(point_cam_mm, center_raw_px, pinholes, s, distortion, focus=None, t=
         before = camera.B / camera.b_L0
         camera = camera._replace(b_L0=own, B=total - own)
         if focus is not None:
-            # The focal length of the micro lens stays, B (1 - 1/v_T)^-1; here without terms in
-            # (B / b_L0)^2, in which the scale would be.
+            # The micro lens keeps its focal length B (1 - 1/v_T)^-1. Terms in (B / b_L0)^2 are left
+            # out here, because they would depend on the scale.
             farther = camera.B / camera.b_L0 / before
             inverse = 1.0 - (1.0 - 1.0 / focus.plane_u) * farther
             focus = focus._replace(plane_u=1.0 / inverse)
@@ -61,7 +62,7 @@ def project(point_cam_mm, center_raw_px, pinholes, s, distortion, focus=None, t=
             u = 1.0 / (1.0 - k + k / v)
             distance = np.sqrt(m[0] ** 2 + m[1] ** 2)
             seen = distance
-            for _ in range(300):  # a contraction
+            for _ in range(300):  # a fixed-point iteration, which converges
                 centroid = overlap_centroid(focus.micro_px, focus.main_px, seen)
                 seen = distance + focus.strength * (1.0 - focus.plane_u / u) * centroid
             ideal = center + m / distance * seen
@@ -93,7 +94,7 @@ def overlap_centroid(a, b, d):
 
 
 def rho(loss, scale, s):
-    """The loss of a squared length s."""
+    """Return the robust loss of a squared length s."""
     if loss == "huber":
         return s if s <= scale**2 else 2.0 * scale * np.sqrt(s) - scale**2
     if loss == "cauchy":
@@ -104,7 +105,7 @@ def rho(loss, scale, s):
 def solve_without_distortion(
     array, poses, points, views, ids, centers, measured, sigma, loss, scale, lengths, held_beta
 ):
-    """Minimise by scipy: F, c, alpha(, beta), all poses but the first, all points.
+    """Minimise with SciPy over F, c, alpha (and beta), all poses but the first, and all points.
 
     `lengths` is a list of (i, j, mm, sigma). Returns the array parameters and half the cost.
     """
@@ -129,7 +130,7 @@ def solve_without_distortion(
         seen = centers + (F * cam[:, :2] + (np.array([cx, cy]) - centers) * cam[:, 2:]) / w[:, None]
         error = (seen - measured) / sigma
         s = np.sum(error**2, axis=1)
-        # each residual keeps its direction; its squared length becomes rho
+        # Each residual keeps its direction; its squared length becomes the loss.
         lengthened = [np.sqrt(rho(loss, scale, value) / value) if value else 1.0 for value in s]
         rows = list(np.ravel(error * np.array(lengthened)[:, None]))
         rows += [

@@ -1,7 +1,7 @@
-"""A camera with imperfections as physics: rays in space, one at a time, and no formula of lifcal.
+"""Reference for a camera with imperfections: single rays in space, and no formula of lifcal.
 
 Everything is in camera coordinates, mm: x right, y down, z forward, the main lens in the plane
-z = 0, the sensor in z = -(b_L0 + B). The picture on the sensor is upside down, so a place with raw
+z = 0, the sensor in z = -(b_L0 + B). The picture on the sensor is upside down, so a point with raw
 coordinates (x, y) px is at (c - (x, y)) s on it.
 """
 
@@ -17,7 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Bench(NamedTuple):
-    """What stands where, mm and px, and what is wrong with it."""
+    """Positions of all parts in mm and px, and their imperfections."""
 
     f_L: float
     b_L0: float
@@ -33,7 +33,7 @@ class Bench(NamedTuple):
 
 
 def place_lens(lens_px: npt.ArrayLike, bench: Bench) -> FloatArray:
-    """Center of the micro lens whose orthogonal projection on the sensor has these raw px."""
+    """Return the center of the micro lens whose orthogonal projection on the sensor is given."""
     offset = (np.asarray(lens_px, float) - bench.c) * bench.s
     slope = np.tan(np.radians(bench.tilt_deg))
     behind = bench.b_L0 + offset[0] * slope[0] + offset[1] * slope[1]
@@ -41,37 +41,39 @@ def place_lens(lens_px: npt.ArrayLike, bench: Bench) -> FloatArray:
 
 
 def place_pixel(pixel_px: npt.ArrayLike, bench: Bench) -> FloatArray:
-    """The place on the sensor of ideal raw px."""
+    """Return the point on the sensor with these ideal raw px."""
     x, y = (bench.c - np.asarray(pixel_px, float)) * bench.s
     return np.array([x, y, -(bench.b_L0 + bench.B)])
 
 
 def raw_px(place: FloatArray, bench: Bench) -> FloatArray:
-    """Ideal raw px of a place on the sensor."""
+    """Return the ideal raw px of a point on the sensor."""
     return np.array(bench.c) - place[:2] / bench.s
 
 
 def walk(start: FloatArray, direction: FloatArray, z: float) -> FloatArray:
-    """Where a ray crosses the plane z."""
+    """Return the point where a ray crosses the plane z."""
     return start + direction * ((z - start[2]) / direction[2])
 
 
 def image_center(lens: FloatArray, bench: Bench) -> FloatArray:
-    """Ideal raw px of the micro-image center: the line from the stop's middle through the lens."""
+    """Return the micro-image center in ideal raw px, on the line from the stop's middle through
+    the lens.
+    """
     stop = np.array([0.0, 0.0, -bench.stop])
     return raw_px(walk(stop, lens - stop, -(bench.b_L0 + bench.B)), bench)
 
 
 def leave(place: FloatArray, backward: FloatArray, lens: FloatArray, bench: Bench) -> FloatArray:
-    """Direction, with a z of 1, of a ray in object space behind the main lens' errors.
+    """Return the direction, with a z of 1, of a ray in object space, with the main lens' errors.
 
-    `place` is where it meets the main lens, `backward` its direction on the way out of the camera,
-    `lens` the center of the micro lens that it comes from.
+    The ray is traced out of the camera: `place` is where it meets the main lens, `backward` its
+    direction before, `lens` the center of the micro lens that it comes from.
     """
     slope = backward[:2] / backward[2]
     field = lens[:2] / lens[2]
     power = (1.0 + bench.curvature * float(field @ field)) / bench.f_L
-    # A thin lens turns a ray that meets it at `place` toward the axis.
+    # A thin lens deflects a ray that meets it at `place` toward the axis.
     slope = slope - place[:2] * power
     if bench.reference is None:
         square = float(slope @ slope)
@@ -85,9 +87,9 @@ def leave(place: FloatArray, backward: FloatArray, lens: FloatArray, bench: Benc
 def trace_out(
     pixel: FloatArray, lens: FloatArray, offset: npt.ArrayLike, f_m: float, bench: Bench
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Follow light back from the sensor through a point of a micro lens.
+    """Trace light back from the sensor through a point of a micro lens.
 
-    Returns where it crosses the plane of the stop, where it meets the main lens, and its direction
+    Return where it crosses the plane of the stop, where it meets the main lens, and its direction
     in object space.
     """
     dx, dy = np.asarray(offset, float)
@@ -99,7 +101,7 @@ def trace_out(
 
 
 def chief_ray(point_cam: npt.ArrayLike, lens: FloatArray, bench: Bench) -> FloatArray:
-    """Ideal raw px where the ray of a point through the center of a micro lens lands."""
+    """Return the ideal raw px at which the ray of a point through a micro lens' center ends."""
     point = np.asarray(point_cam, float)
 
     def miss(at: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Slow twins of the measure room's kernels, with numpy's and scipy's own tools.
+"""Slow references of the measure room's kernels, written with functions of NumPy and SciPy.
 
 They share no code with the package.
 """
@@ -13,7 +13,7 @@ from tests.reference.virtual_twin import BINS_PER_PX
 
 
 def spline_weights(f, derivative=0):
-    """Return the weights of the four cubic B-splines that reach a place f beyond a knot."""
+    """Return the weights of the four cubic B-splines at the fraction f after a knot."""
     basis = BSpline.basis_element(np.arange(5.0), extrapolate=False)
     if derivative:
         basis = basis.derivative(derivative)
@@ -25,7 +25,7 @@ def look_up(table, away):
 
 
 def shifted_point(point, center, bend, table):
-    """Return where t = bend shift(m + t) puts a point, by bisection on t."""
+    """Return the point shifted by t with t = bend shift(m + t), which bisection finds."""
     away = point - center
     m = float(np.hypot(*away))
 
@@ -52,9 +52,9 @@ def pull_pixels(patch, corner, center, bend, tables, radius):
 
 
 def texture_row(s, t, blur, spacing, size):
-    """Return how the texture at (s, t) depends on all its coefficients.
+    """Return the weights of all coefficients in the texture's value at (s, t).
 
-    Blur of a small covariance (2, 2) adds half of it times the second derivatives.
+    A blur with a small covariance (2, 2) adds half of it times the second derivatives.
     """
     basis = BSpline.basis_element(np.arange(-2.0, 3.0), extrapolate=False)
     knots = np.arange(size) - 0.5 * (size - 1)
@@ -85,7 +85,7 @@ def texture_normal(pixels, place, inverse, blur, gain, offset, window, spacing, 
 
 
 def fit_place(pixels, place, inverse, blur, coefficients, window, spacing, size, start):
-    """Return (shift x, y, gain, offset) that fit an image best, by scipy on the same pixels."""
+    """Return (shift x, y, gain, offset) that fit an image best, found by SciPy on these pixels."""
     from scipy.optimize import least_squares
 
     away = (pixels[:, :2] - place) @ inverse.T

@@ -1,9 +1,9 @@
 """The paper's camera model, formula by formula: one point, one micro lens, plain scalars.
 
-Slow and obviously right. Nothing here is taken from the package. Every function also accepts
-complex numbers, so that derivatives can be taken by complex steps: no abs(), no conjugates, no
-casts to float. Equation numbers are the paper's labels (Sec. 3.1, and the supplement's "Distortion
-Model").
+This slow reference is easy to check by reading, and uses no code of the package. Every function
+also accepts complex numbers, so that derivatives can be taken by complex steps; therefore it uses
+no abs(), no conjugates and no casts to float. Equations are named by their labels in the source of
+the paper (Sec. 3.1, and "Distortion Model" in the supplement).
 
 Frames: camera (mm; x right, y down, z forward, origin in the main lens), virtual image and raw
 image (px, pixel centres at integers). The paper has a pixel size for each axis, s_x and s_y; here
@@ -91,7 +91,7 @@ def lens_center(center_und_px: npt.ArrayLike, camera: Camera) -> Vector:
     """C_ML from the undistorted micro-image centre C_I (eq:projIToML).
 
     The equation scales a vector that starts in the centre of the main lens, so C_I and C_ML in it
-    count from the principal point; in raw px that is a scaling about c.
+    are relative to the principal point; in raw px, this is a scaling about c.
     """
     C_x, C_y = np.asarray(center_und_px)
     ratio = camera.b_L0 / (camera.b_L0 + camera.B)
@@ -133,11 +133,11 @@ def project_tilted(
     camera: Camera,
     slopes: npt.ArrayLike,
 ) -> Vector:
-    """x_R behind an array on the plane z' = b_L0 + x' slopes[0] + y' slopes[1], all in mm from the
-    main lens' centre.
+    """x_R with an array in the plane z' = b_L0 + x' slopes[0] + y' slopes[1].
 
-    The micro lens is where the line from there to the micro-image centre meets the plane; the line
-    through the micro lens and the virtual point meets the sensor in x_R.
+    All lengths are in mm from the main lens' centre. The micro lens is where the line from this
+    centre to the micro-image centre meets the plane; the line through the micro lens and the
+    virtual point meets the sensor in x_R.
     """
     x, y, z = np.asarray(point_cam_mm)
     slope_x, slope_y = np.asarray(slopes)
@@ -158,7 +158,7 @@ def project_tilted(
 
 
 def slopes_from_tilt(t: npt.ArrayLike, camera: Camera) -> Vector:
-    """The plane's slopes for t, the relative change of B_k / b_k for each px."""
+    """The slopes of the array's plane for t, the relative change of B_k / b_k for each px."""
     return -np.asarray(t) * camera.B / camera.s
 
 
@@ -214,8 +214,8 @@ def undistort_brown(point_raw_px: npt.ArrayLike, c: npt.ArrayLike, brown: Brown)
     """Invert `distort_brown` by Newton's method, starting at the recorded point.
 
     Convergence is judged on the real part; a few more steps then let the imaginary part of a
-    complex step converge too. Raises ArithmeticError where there is nothing to converge to, or
-    only a point beyond the fold of the polynomial, where distortion turns the image over.
+    complex step converge too. Raises ArithmeticError if there is no solution, or only one beyond
+    the fold of the polynomial, where the distorted radius decreases again.
     """
     recorded = np.asarray(point_raw_px)
     point = recorded
@@ -314,7 +314,7 @@ def project_from_pinholes(
 ) -> Vector:
     """Run the paper's chain for a camera given as (F, c, alpha, beta): convert back, `project`.
 
-    The result does not depend on s, which only gives the lengths in between their unit.
+    The result does not depend on s, which only determines the unit of intermediate lengths.
     """
     return project(point_cam_mm, center_raw_px, camera_from_pinholes(pinholes, s), distortion, t)
 
@@ -345,9 +345,9 @@ def cross_matrix(w: npt.ArrayLike) -> Vector:
 
 
 def rotation_exponential(w: npt.ArrayLike) -> Vector:
-    """exp([w]x) by the series of the exponential: no angle, so nothing special happens at 0.
+    """exp([w]x) by the exponential series, which needs no angle and so no special case at 0.
 
-    Sixty terms are exact to rounding for angles up to a full turn, which is more than is needed.
+    Sixty terms are exact up to rounding for angles up to a full turn, more than the tests need.
     """
     if np.sum(np.real(np.asarray(w)) ** 2) > (2 * np.pi) ** 2:
         raise ArithmeticError("the rotation vector is longer than a full turn")

@@ -1,8 +1,8 @@
-"""The camera as physics: straight rays through thin lenses, and none of the paper's formulas.
+"""Reference of the camera by ray tracing through thin lenses, without the paper's formulas.
 
-The bench: light travels along the axis coordinate `w` (mm), which is 0 in the main lens, negative
-in front of it and positive behind it, so a point with depth z stands at w = -z. Across, x and y are
-the camera's (x right, y down) on both sides of the lens. The micro lenses stand at w = b_L0, the
+Light travels along the axis coordinate `w` (mm), which is 0 in the main lens, negative in front of
+it and positive behind it, so a point with depth z is at w = -z. The lateral coordinates x and y are
+the camera's (x right, y down) on both sides of the lens. The micro lenses are at w = b_L0, the
 sensor at w = b_L0 + B. The picture on the sensor is upside down; the raw image is turned so that
 it looks upright: raw px = c - (x, y) / s.
 
@@ -25,7 +25,7 @@ LENS_POINTS_MM = ((1.0, 0.0), (-1.5, 0.5), (0.3, -2.0))  # any three that are no
 
 
 class Bench(NamedTuple):
-    """What stands where: lengths in mm, c in px (where the axis meets the sensor), s in mm/px."""
+    """The camera: lengths in mm, c in px (where the axis meets the sensor), s in mm/px."""
 
     f_L: float
     b_L0: float
@@ -42,7 +42,7 @@ class Ray(NamedTuple):
     place_mm: float
 
     def at(self, w: float) -> FloatArray:
-        """Where the ray is at w."""
+        """Return the point of the ray at w."""
         return self.point_mm + self.slope * (w - self.place_mm)
 
 
@@ -66,7 +66,7 @@ def refract(ray: Ray, place: float, lens_mm: npt.ArrayLike, focal_length: float)
 
 
 def meet(first: Ray, second: Ray) -> tuple[FloatArray, float, float]:
-    """Where two rays come closest at the same w: the point between them, w, and the gap there."""
+    """Return the point between two rays at the w where they are nearest, that w, and the gap."""
     apart = first.at(0.0) - second.at(0.0)
     opening = first.slope - second.slope
     w = -float(apart @ opening) / float(opening @ opening)
@@ -105,8 +105,9 @@ def image_point(point_cam_mm: npt.ArrayLike, bench: Bench) -> tuple[FloatArray, 
 def find_lens(center_und_px: npt.ArrayLike, bench: Bench) -> FloatArray:
     """Micro-lens centre (mm) whose chief ray ends in the given ideal micro-image centre.
 
-    The chief ray starts in the centre of the main lens and passes both lens centres unbent. Its
-    landing place depends on the lens' place linearly, so the secant through two trials solves it.
+    The chief ray starts in the centre of the main lens and passes both lens centres undeflected.
+    The point where it meets the sensor is a linear function of the lens' position, so one secant
+    step through two trials gives the solution.
     """
     target = bench_from_raw(center_und_px, bench)
     sensor = bench.b_L0 + bench.B
@@ -135,7 +136,7 @@ def project_ideal(
 
 
 def invert(distort: Distort, recorded_px: npt.ArrayLike) -> FloatArray:
-    """Undistort by taking off, again and again, what `distort` adds: converges for real lenses."""
+    """Undistort by repeatedly subtracting what `distort` adds, which converges for real lenses."""
     recorded = np.asarray(recorded_px, dtype=float)
     point = recorded
     for _ in range(200):
@@ -184,14 +185,14 @@ def trace_pixel(
     f_m: float,
     bench: Bench,
 ) -> ObjectRay:
-    """Follow the light that reaches a sensor point back through one point of a micro lens.
+    """Trace the light that reaches a sensor point back through one point of a micro lens.
 
     Parameters
     ----------
     pixel_und_px : (2,)
         Sensor point, ideal raw px.
     center_und_px : (2,)
-        Ideal micro-image centre: says which micro lens.
+        Ideal micro-image centre, which identifies the micro lens.
     offset_mm : (2,)
         Point of the micro lens' aperture, from its centre, along the camera's x and y.
     f_m : float
@@ -201,13 +202,14 @@ def trace_pixel(
     Returns
     -------
     ObjectRay
-        `main_point_mm` is for the caller's aperture stop; nothing is cut off here.
+        The ray outside the camera. No aperture is applied; the caller can apply one to
+        `main_point_mm`.
     """
     sensor_point = bench_from_raw(pixel_und_px, bench)
     lens = find_lens(center_und_px, bench)
     lens_point = lens + np.asarray(offset_mm)
     between = join(lens_point, bench.b_L0, sensor_point, bench.b_L0 + bench.B)
-    # backwards through a lens: give the slope back that the lens took away
+    # Traced backwards, a lens changes the slope by the opposite amount.
     inside = refract(between, bench.b_L0, lens, -f_m)
     outside = refract(inside, 0.0, (0.0, 0.0), -bench.f_L)
     main_point = outside.at(0.0)

@@ -1,4 +1,4 @@
-"""The slow twin of the renderer's kernel: rays against parallelograms and balls, in plain numpy."""
+"""Slow reference of the renderer's kernel: rays that meet parallelograms and balls, in NumPy."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from lifcal.simulate.scene import Ball, Quad, Scene, Texture
 
 
 class Hits(NamedTuple):
-    """What n rays met first.
+    """The first surfaces that n rays meet.
 
     Parameters
     ----------
     depth : (n,) float64
-        The point met is `origin + depth * direction`: where directions have a z of 1 in the
-        camera's frame, the depth; where they are unit vectors, the range. Infinity where nothing
-        was met.
+        Factor such that the point is `origin + depth * direction`. It is the depth if directions
+        have a z of 1 in the camera's frame, and the range if they are unit vectors. It is infinite
+        if the ray meets nothing.
     surface : (n,) int64
-        The quad met, or the number of quads plus the ball met, or -1.
+        Index of the quad, or the number of quads plus the index of the ball, or -1 for none.
     radiance : (n, 3) float64
         Albedo (0..1, of the nearest texel) times shade, or the background.
     """
@@ -38,9 +38,9 @@ def cast_rays(scene: Scene, origins_world_mm: FloatArray, directions_world: Floa
     ----------
     scene : Scene
     origins_world_mm : (n, 3) or (3,) float64
-        One for each ray, or one for all.
+        One origin for each ray, or one for all.
     directions_world : (n, 3) float64
-        Of any length but zero.
+        Directions of the rays, of any length but zero.
     """
     directions = np.asarray(directions_world, dtype=np.float64)
     origins = np.atleast_2d(np.asarray(origins_world_mm, dtype=np.float64))
@@ -64,7 +64,7 @@ def cast_rays(scene: Scene, origins_world_mm: FloatArray, directions_world: Floa
 def meet_quad(
     quad: Quad, origins: FloatArray, directions: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the depth (infinity for a miss) and the place on the texture, 0..1 across and down."""
+    """Return the depth (infinity for a miss) and texture coordinates, 0..1 across and down."""
     normal = np.cross(quad.edge_u_world_mm, quad.edge_v_world_mm)
     # Coordinates along the two edges and the normal: the quad is 0 <= u, v <= 1 at n = 0.
     unit_from_world = np.linalg.inv(
@@ -83,7 +83,7 @@ def meet_quad(
 def meet_ball(
     ball: Ball, origins: FloatArray, directions: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the depth (infinity for a miss) and the place on the texture, 0..1 round and down.
+    """Return the depth (infinity for a miss) and texture coordinates, 0..1 around and down.
 
     The first column is at the side that faces -z; half way round is the side that faces +z.
     """
@@ -105,13 +105,13 @@ def meet_ball(
 
 
 def _turn(matrix: FloatArray, vectors: FloatArray) -> FloatArray:
-    # Not `@`: with so short an inner sum, threads of BLAS cost more than they bring.
+    # `@` is not used: with so short an inner sum, threads of BLAS cost more than they save.
     turned: FloatArray = np.einsum("ij,nj->ni", matrix, vectors)
     return turned
 
 
 def look_up(texture: Texture, across: FloatArray, down: FloatArray) -> FloatArray:
-    """Return the nearest texel (n, 3) in 0..1, at places in 0..1 across and down the texture."""
+    """Return the nearest texel (n, 3) in 0..1 for texture coordinates in 0..1 across and down."""
     rows, cols, _ = texture.albedo.shape
     row = np.minimum((down * rows).astype(int), rows - 1)
     col = np.minimum((across * cols).astype(int), cols - 1)
@@ -130,7 +130,7 @@ def pinhole_directions_cam(n_px: int, field_of_view_rad: float) -> FloatArray:
 def cast_pinhole(
     scene: Scene, world_from_cam: RigidTransform, n_px: int, field_of_view_rad: float
 ) -> Hits:
-    """Take a square pinhole image; `depth` is the depth (z) in the camera's frame."""
+    """Render a square pinhole image; `depth` is the depth (z) in the camera's frame."""
     directions_cam = pinhole_directions_cam(n_px, field_of_view_rad)
     directions_world = directions_cam @ world_from_cam.rotation.T
     return cast_rays(scene, world_from_cam.translation_mm, directions_world)
@@ -142,7 +142,7 @@ def project_pinhole(
     n_px: int,
     field_of_view_rad: float,
 ) -> FloatArray:
-    """Return the pixels (n, 2) as (x, y) of points, in the image that `cast_pinhole` takes."""
+    """Return the pixels (n, 2), as (x, y), of points in the image that `cast_pinhole` renders."""
     points_cam_mm = world_from_cam.inverse().apply(points_world_mm)
     focal_length_px = 0.5 * n_px / np.tan(field_of_view_rad / 2)
     slopes = points_cam_mm[:, :2] / points_cam_mm[:, 2:]

@@ -1,7 +1,8 @@
-"""The twins against one another: formulas, rays and brute force. Nothing of the package is here.
+"""The slow references compared with each other: formulas, rays and brute force.
 
-Tolerances: 1e-9 px where two derivations of the same projection meet (coordinates of some 1000 px,
-of which rounding leaves 1e-12, times a few hundred for the differences b_L - b_L0 and z - f_L).
+Nothing of the package is used. The tolerance is 1e-9 px where two derivations of the same
+projection are compared: coordinates are about 1000 px with rounding errors of 1e-12 px, times a few
+hundred for the differences b_L - b_L0 and z - f_L.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def random_camera(case, rng):
 
 
 def random_distortion(kind, case, rng):
-    """Several px at the rim of the sensor, either way."""
+    """A distortion of several px at the rim of the sensor, of either sign."""
     rim = case.rim_px
     sign = rng.choice([-1.0, 1.0])
     if kind == "brown":
@@ -93,7 +94,7 @@ def center_of(camera):
 
 
 def ray_distortion(distortion, camera):
-    """The same distortion for the ray twin: Brown in its own form."""
+    """The same distortion for the reference by rays, which has its own form of Brown's model."""
     c = center_of(camera)
     if isinstance(distortion, Brown):
         k0, k1, k2, p0, p1 = distortion
@@ -187,7 +188,10 @@ def test_conversion_and_back(name, rng):
 
 @all_cases
 def test_virtual_image_with_image_centers_is_a_pinhole_image(name, rng):
-    """The consequences 1, 2, 3 and 7 of the equivalence, from the paper's own quantities."""
+    """The pinhole image, u, v and the plane at 2 B, computed from the paper's own quantities.
+
+    docs/theory/camera-model.md states these relations.
+    """
     case = CASES[name]
     camera = random_camera(case, rng)
     pinholes = paper_model.pinholes_from_camera(camera)
@@ -240,7 +244,7 @@ def test_raw_image_is_upright():
 
 
 def raw_with_image_center(point, center, camera, distortion):
-    """Wrong: C_I in place of C_ML."""
+    """A wrong projection, with C_I instead of C_ML."""
     return paper_model.raw_point(
         paper_model.virtual_point(point, camera),
         paper_model.virtual_depth(point[2], camera),
@@ -249,7 +253,7 @@ def raw_with_image_center(point, center, camera, distortion):
 
 
 def raw_with_wrong_sign(point, center, camera, distortion):
-    """Wrong: the virtual image not turned upright."""
+    """A wrong projection, whose virtual image is upside down."""
     c = center_of(camera)
     return paper_model.raw_point(
         2 * c - paper_model.virtual_point(point, camera),
@@ -259,7 +263,7 @@ def raw_with_wrong_sign(point, center, camera, distortion):
 
 
 def raw_with_wrong_depth_sign(point, center, camera, distortion):
-    """Wrong: v = (b_L0 - b_L) / B."""
+    """A wrong projection, with v = (b_L0 - b_L) / B."""
     return paper_model.raw_point(
         paper_model.virtual_point(point, camera),
         -paper_model.virtual_depth(point[2], camera),
@@ -268,7 +272,7 @@ def raw_with_wrong_depth_sign(point, center, camera, distortion):
 
 
 def raw_with_centers_from_pixel_zero(point, center, camera, distortion):
-    """Wrong: eq:projIToML taken to scale px that count from the corner of the raw image."""
+    """A wrong projection, in which eq:projIToML scales px from the corner of the raw image."""
     ratio = camera.b_L0 / (camera.b_L0 + camera.B)
     return paper_model.raw_point(
         paper_model.virtual_point(point, camera),
@@ -352,8 +356,8 @@ def test_undistort_is_safe_at_the_principal_point(kind, rng):
 
 
 def test_undistort_refuses_what_has_no_origin():
-    # r (1 - r^2) has its fold at r = 0.58, where it is 0.385: what is recorded farther out, only
-    # points beyond the fold could have made, on the other side
+    # r (1 - r^2) has its fold at r = 0.58, where it is 0.385. Points recorded farther out could
+    # only come from points beyond the fold, on the other side.
     for recorded in ((1.0, 0.0), (0.9, 0.0), (0.3, -0.6)):
         with pytest.raises(ArithmeticError, match="no undistorted point"):
             paper_model.undistort_brown(recorded, (0.0, 0.0), Brown(-1.0, 0.0, 0.0, 0.0, 0.0))
@@ -378,7 +382,7 @@ def test_brown_by_hand():
 
 @all_distortions
 def test_derivative_of_undistort_is_the_inverse(kind, rng):
-    """The imaginary part of a complex step comes through Newton's iteration converged."""
+    """The imaginary part of a complex step converges too in Newton's iteration."""
     case = CASES["galilean-16"]
     c = center_of(case.camera)
     for _ in range(10):
@@ -397,7 +401,9 @@ def test_derivative_of_undistort_is_the_inverse(kind, rng):
 
 
 def central_steps(lengths, distortion, rim):
-    """A part of each length; of each coefficient, what moves the rim of the sensor by 0.1 px."""
+    """Steps of central differences: a fraction of each length, and for each coefficient the value
+    that moves the rim of the sensor by 0.1 px.
+    """
     powers = (3, 5, 7, 2, 2) if isinstance(distortion, Brown) else (3,)
     return np.array([*(1e-5 * np.abs(lengths)), *(0.1 / rim**power for power in powers)])
 
@@ -406,7 +412,7 @@ def central_steps(lengths, distortion, rim):
 @pytest.mark.parametrize("kind", ["brown", "division"])
 @pytest.mark.parametrize("basis", ["paper", "pinholes"])
 def test_complex_steps_through_the_chain(name, kind, basis, rng):
-    """By complex steps and by central differences, column by column: the chain is analytic."""
+    """Complex steps and central differences agree column by column, so the chain is analytic."""
     case = CASES[name]
     camera = random_camera(case, rng)
     distortion = random_distortion(kind, case, rng)
@@ -428,7 +434,7 @@ def test_complex_steps_through_the_chain(name, kind, basis, rng):
 
         steps = central_steps(start[:5], distortion, case.rim_px)
         differences = central_difference(intrinsics, start, steps)
-        # the differences have 1e-12 px of rounding in shifts of 1e-6 px or more
+        # Differences have rounding errors of 1e-12 px in shifts of 1e-6 px or more.
         check_columns(names, complex_step(intrinsics, start), differences, 1e-5)
 
         def place(x, center=center):
@@ -495,7 +501,7 @@ def test_pixel_through_the_lens_center_sees_the_projected_point(name, rng):
     bench = bench_of(camera)
     for point, center in random_sights(case, camera, NoDistortion(), rng):
         pixel = paper_model.project_ideal(point, center, camera)
-        for f_m in (0.5, 1.0, np.inf):  # a ray through the centre does not feel the focal length
+        for f_m in (0.5, 1.0, np.inf):  # a ray through the centre is not deflected by any lens
             ray = ray_twin.trace_pixel(pixel, center, (0.0, 0.0), f_m, bench)
             # in mm: 1e-9 px at this depth, with room for the smallest camera
             assert_agree(along(ray, point[2]), point, 1e-9 * point[2])
@@ -524,7 +530,7 @@ def test_in_focus_all_aperture_points_see_one_point(name, rng):
 
 @all_cases
 def test_spot_and_pixel_trace_the_same_rays(name, rng):
-    """Forward through the aperture twin, back with `trace_pixel`: in and out of focus."""
+    """Rays traced forward by `aperture_twin` and back by `trace_pixel` agree at any focus."""
     case = CASES[name]
     camera = random_camera(case, rng)
     bench = bench_of(camera)
@@ -557,12 +563,12 @@ def test_area_of_equal_discs(radius, distance):
     # a grid of 1000 cells across
     assert abs(area - exact) < 1e-3 * radius**2
     np.testing.assert_allclose(centroid, (d / 2, 0.0), atol=1e-3 * radius)
-    with pytest.raises(AssertionError):  # able to fail: one percent of the area is seen
+    with pytest.raises(AssertionError):  # an error of one percent of the area is detected
         assert abs(1.01 * area - exact) < 1e-3 * radius**2
 
 
 def test_area_of_discs_of_different_size():
-    """A small disc across the edge of one so large that the edge is straight: a half disc."""
+    """A small disc on the edge of a much larger one, whose edge is nearly straight: half of it."""
     area, centroid = aperture_twin.disc_overlap((0.0, 0.0), 1.0, (1e6, 0.0), 1e6)
     assert abs(area - np.pi / 2) < 2e-3
     np.testing.assert_allclose(centroid, (4 / (3 * np.pi), 0.0), atol=2e-3)
@@ -640,12 +646,12 @@ def test_galilean_shift_has_a_positive_g(v, v_T):
 @pytest.mark.parametrize("v", [-8.0, -6.0])
 @pytest.mark.parametrize("v_T", [-12.0, -5.0])
 def test_keplerian_shift_has_a_negative_g(v, v_T):
-    """The rays have crossed at the image: the main lens' shadow moves the other way."""
+    """The rays have crossed at the image, so the main lens' shadow moves in the other direction."""
     assert_sign(measured_g((0.055, 0.02), v, v_T, LONG), -1)
 
 
 def test_g_does_not_depend_on_the_lens_type_or_the_place():
-    """At one virtual depth the shift is a number times the defocus, wherever the lens stands."""
+    """At one virtual depth, the shift is a constant times the defocus, for any lens position."""
     m0 = (0.05, 0.02)
     values = [measured_g(m0, 4.0, v_T, R5) for v_T in (1.7, 2.5, 9.0)]
     values += [measured_g(m0, 4.0, 2.5, R5, lens_mm=lens) for lens in ((3.0, 1.0), (-4.0, 2.0))]
@@ -653,7 +659,7 @@ def test_g_does_not_depend_on_the_lens_type_or_the_place():
 
 
 def test_g_grows_towards_the_rim():
-    """Matched apertures: nothing is cut near the micro-image centre, so g is a curve there."""
+    """With matched apertures, no light is cut off near the micro-image centre, so g varies."""
     values = [measured_g((m, 0.0), 4.0, 2.0, R5) for m in (0.02, 0.045, 0.05, 0.055, 0.06)]
     assert abs(values[0]) < 1e-12
     assert all(a < b for a, b in itertools.pairwise(values))
@@ -661,8 +667,8 @@ def test_g_grows_towards_the_rim():
 
 @pytest.mark.parametrize(("v", "optics"), [(2.5, R5), (6.0, R5), (-7.0, LONG)])
 def test_g_where_the_main_aperture_decides(v, optics):
-    """A small stop: the rays used go through the main lens' centre, and where these meet the micro
-    lens is found by similar triangles, m0 / B = a / b_L0 + a / (v B). So g is not bounded by 1."""
+    """With a small stop, the used rays pass the main lens' centre. The point a where they meet the
+    micro lens follows from similar triangles, m0 / B = a / b_L0 + a / (v B). So g may exceed 1."""
     stopped = optics._replace(main_radius=0.02, micro_radius=0.4)
     m0 = np.array([0.03, 0.01])
     per_m = 1.0 / (optics.B / optics.b_L0 + 1.0 / v)

@@ -1,6 +1,6 @@
-"""Slow twins of the virtual room's kernels, as the docs write them, one pixel at a time.
+"""Slow references of the virtual room's kernels, one pixel at a time, as the documentation states.
 
-They share no code with the package: lenses are found by looking at all of them.
+They share no code with the package; lenses are found by testing all of them.
 """
 
 import math
@@ -57,7 +57,7 @@ def linear(image, place):
 
 
 def spline(image, place):
-    """Value and gradient of the sum of cubic B-splines over the pixels around a place."""
+    """Value and gradient, at a place, of the cubic B-spline whose coefficients are the pixels."""
     i, j = int(place[0]), int(place[1])
     bump = BSpline.basis_element([-2.0, -1.0, 0.0, 1.0, 2.0], extrapolate=False)
     taps = np.arange(-1, 3)
@@ -70,7 +70,7 @@ def spline(image, place):
 
 
 def variance(image, x, y, rho, centers, optics):
-    """Weighted sum of squares over lenses, and its freedom, with linear samples."""
+    """Weighted sum of squares over lenses with linear interpolation, and its degrees of freedom."""
     seen = list(see(x, y, rho, centers, optics))
     weights = np.array([entry[1] for entry in seen])
     values = np.array([linear(image, entry[3]) for entry in seen])
@@ -79,7 +79,7 @@ def variance(image, x, y, rho, centers, optics):
 
 
 def measure(image, points, rho, centers, optics):
-    """The first four sums of `measure`, over points."""
+    """The first four sums of the kernel `measure`, over points."""
     sums = np.zeros(4)
     for x, y in points:
         seen = list(see(x, y, rho, centers, optics))
@@ -103,7 +103,7 @@ def measure(image, points, rho, centers, optics):
 
 
 def catmull_rom(image, place):
-    """Value of Catmull and Rom's cubic between pixels."""
+    """Value of Catmull-Rom interpolation between pixels."""
     i, j = int(place[0]), int(place[1])
 
     def weights(f):
@@ -125,13 +125,13 @@ def synthesise(image, x, y, rho, centers, optics):
 
 
 def detail(image, x, y, rho, centers, optics, mean_at):
-    """What the four raw pixels around each place show beyond the mean where their middles are.
+    """Difference between the four raw pixels around each position and the mean at their centers.
 
-    `mean_at` gives that mean at virtual points.
+    `mean_at` returns the mean at virtual points.
     """
     total = count = 0.0
     for lens, weight, _, place, _ in see(x, y, rho, centers, optics):
-        # Distances in the raw and in the virtual image are in the ratio of place and point.
+        # Distances in the raw and in the virtual image have the ratio of those from the center.
         center = centers[lens]
         ratio = np.linalg.norm(place - center) / np.hypot(x - center[0], y - center[1])
         ratio = math.copysign(ratio, rho)
@@ -146,7 +146,7 @@ def detail(image, x, y, rho, centers, optics, mean_at):
 
 
 def semi_global(cost, small, large):
-    """Four directions, each the sum over the cheapest way along it."""
+    """Semi-global matching: sum of the path costs from four directions."""
     levels = cost.shape[2]
     jump = np.abs(np.subtract.outer(np.arange(levels), np.arange(levels)))
     price = np.where(jump == 0, 0.0, np.where(jump == 1, small, large))
