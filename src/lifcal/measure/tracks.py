@@ -105,10 +105,12 @@ def find_views(
     depth_map: DepthMap,
     image_size: tuple[int, int],
     most_views: int,
+    worlds: IntArray | None = None,
 ) -> tuple[IntArray, IntArray]:
     """Return (track, view) for every view whose depth map has a track's point where it should be.
 
-    At most `most_views` of a track, evenly over the recording. Sorted by track and view.
+    At most `most_views` of a track, evenly over the recording. Sorted by track and view. If views
+    are of several `worlds`, (n_views,), a point is looked for in those of its reference's only.
     """
     n = len(tracks)
     width, height = image_size
@@ -124,7 +126,10 @@ def find_views(
         there = np.full(n, np.nan)
         there[inside] = sample_map(u_map, scale, xy[inside])
         with np.errstate(invalid="ignore"):
-            seen = np.flatnonzero(np.abs(there / u - 1.0) < _SAME_DEPTH)
+            same = np.abs(there / u - 1.0) < _SAME_DEPTH
+        if worlds is not None:
+            same &= worlds[tracks.references] == worlds[view]
+        seen = np.flatnonzero(same)
         found_tracks.append(seen)
         found_views.append(np.full(len(seen), view))
     all_tracks, all_views = np.concatenate(found_tracks), np.concatenate(found_views)

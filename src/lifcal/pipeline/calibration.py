@@ -16,7 +16,7 @@ import numpy as np
 from lifcal import __version__
 from lifcal.arrays import Float32Array
 from lifcal.bundle import Adjustment
-from lifcal.bundle.files import write_adjustment
+from lifcal.bundle.files import name_for_world, write_adjustment
 from lifcal.bundle.record import read_record, write_record
 from lifcal.calibration import CalibrateOptions, View, Workbench, calibrate_bench
 from lifcal.calibration.depth_bias import measure_depth_bias
@@ -201,7 +201,9 @@ def _calibrate(
 ) -> Calibration:
     clock = _Clock()
     settings = describe_settings(frames, options.depth, sources)
-    guard_finished(folder, describe_inputs(options, sfm, settings, frames.names), force, listener)
+    frames.check_alike()
+    inputs = describe_inputs(options, sfm, settings, frames.names, frames.recordings)
+    guard_finished(folder, inputs, force, listener)
     run = focus_frames(frames, folder, options.depth, sources, listener, executor)
     if isinstance(executor, WorkerProcesses):
         executor.renew()  # the rest has no work for them, and needs their memory
@@ -225,13 +227,14 @@ def _calibrate(
             options,
             tuple(frames.names),
             (*findings, *run.setup.findings, *run.usable.findings),
+            frames.recording_names,
         )
         for view in list_views(run, options):
             bench.add_view(view)
-        model = track_frames(run, bench.views, sfm, focal_px, listener)
+        models = track_frames(run, bench.views, sfm, focal_px, listener)
         clock.lap("poses")
         with listener.status("choosing points"):
-            bench.start(model)
+            bench.start(models)
         bench.choose_points(listener)
         clock.lap("choosing points")
         bench.read_pixels(listener)
@@ -285,6 +288,7 @@ def _open_view(run: FocusRun, name: str, index: int, time: float) -> View:
         lambda: read_map("u"),
         lambda: read_map("sigma"),
         lambda: flatten(engine, run.usable[index]),
+        run.usable.frames.recordings[index],
     )
 
 
@@ -297,7 +301,8 @@ def _describe_inputs(run: FocusRun, options: CalibrateOptions, sfm: SfmEngine) -
     sums = {
         name: entries[name].checksum if name in run.done else "" for name in run.usable.frames.names
     }
-    return describe_inputs(options, sfm, run.store.settings, sums)
+    recordings = run.usable.frames.recordings
+    return describe_inputs(options, sfm, run.store.settings, sums, recordings)
 
 
 def _read_finished(folder: Path, key: str) -> Calibration | None:
@@ -339,7 +344,9 @@ def _write_all(
         (folder / name).unlink(missing_ok=True)
     files = [Path(run.usable.frames.source(index)).name for index in views.tolist()]
     write_adjustment(folder, adjustment, times[views], labels=files, summary=False)
-    write_text(folder / "cameras.ply", _cameras_ply(adjustment))
+    for world in range(len(adjustment.problem.worlds)):
+        path = folder / name_for_world("cameras.ply", world)
+        write_text(path, _cameras_ply(adjustment, world))
     write_observations(folder / "observations.csv", adjustment.problem.observations)
     clock.lap("files")
     summary = build_statistics(
@@ -360,6 +367,7 @@ def _write_all(
         grid=run.setup.grid,
         findings=bench.findings,
     )
+    summary["worlds"] = _describe_worlds(adjustment, bench)
     summary["files"] = digest_results(folder)
     summary["inputs"] = dict(inputs)
     summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()
@@ -382,18 +390,48 @@ def _pictures(run: FocusRun, name: str) -> dict[str, str]:
     return pictures
 
 
-def _cameras_ply(adjustment: Adjustment) -> str:
-    """Return the cameras as pyramids of lines, metres: apex at the main lens."""
+def _describe_worlds(adjustment: Adjustment, bench: Workbench) -> list[dict[str, Any]]:
+    """Return what summary.json says of each world: its recording, frames and files."""
+    problem, worlds = adjustment.problem, adjustment.problem.worlds
+    ids = problem.observations.view_ids
+    recording_of = {view.index: view.recording for view in bench.views}
+    measured = {
+        "distances": np.unique(worlds.of_points[problem.distance_points]),
+        "camera positions": np.unique(problem.position_worlds),
+    }
+    found = []
+    for world in range(len(worlds)):
+        frames = ids[worlds.of_views == world].tolist()
+        own = [name for name, where in measured.items() if world in where]
+        found.append(
+            {
+                "number": world + 1,
+                "recording": bench.name_recording(recording_of[frames[0]]),
+                "frames": frames,
+                "points": int((worlds.of_points == world).sum()),
+                "scale": " and ".join(own) or ("camera" if problem.scale_source else None),
+                **{
+                    name.partition(".")[0]: name_for_world(name, world)
+                    for name in ("poses.txt", "points.ply", "cameras.ply")
+                },
+            }
+        )
+    return found
+
+
+def _cameras_ply(adjustment: Adjustment, world: int) -> str:
+    """Return the cameras of a world as pyramids of lines, metres: apex at the main lens."""
     camera, state = adjustment.camera, adjustment.state
+    views = np.flatnonzero(adjustment.problem.worlds.of_views == world)
     width, height = camera.image_size
-    places = state.positions_world_mm()
+    places = state.positions_world_mm()[views]
     spread = float(np.linalg.norm(places - places.mean(axis=0), axis=1).max())
     size = 0.05 * max(spread, 1e-9)
     x, y = 0.5 * size * width / camera.array.focal_px, 0.5 * size * height / camera.array.focal_px
     shape = np.array([[0, 0, 0], [-x, -y, size], [x, -y, size], [x, y, size], [-x, y, size]])
     edges = np.array([[0, 1], [0, 2], [0, 3], [0, 4], [1, 2], [2, 3], [3, 4], [4, 1]])
     rows, lines = [], []
-    for i, pose in enumerate(adjustment.cam_from_world):
+    for i, pose in enumerate(adjustment.cam_from_world[view] for view in views.tolist()):
         corners = pose.inverse().apply(shape) / 1000.0
         rows += [f"{a:.9f} {b:.9f} {c:.9f}" for a, b, c in corners.tolist()]
         lines += [f"{a} {b}" for a, b in (edges + 5 * i).tolist()]

@@ -166,6 +166,17 @@ class Reconstruction:
         )
         return moved.with_intrinsics(self.as_vector() + intrinsics)
 
+    def with_scene(
+        self, rotations: FloatArray, translations_mm: FloatArray, points_world_mm: FloatArray
+    ) -> Reconstruction:
+        """Return the same camera with other poses and points."""
+        return replace(
+            self,
+            rotations=rotations,
+            translations_mm=translations_mm,
+            points_world_mm=points_world_mm,
+        )
+
     def scaled(self, factor: float) -> Reconstruction:
         """Return the same images from a scene `factor` times as large."""
         return replace(
