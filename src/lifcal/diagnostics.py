@@ -112,6 +112,13 @@ KINDS: Mapping[str, FindingKind] = {
         "Nothing, if the source is meant to be in another scene.",
         "world",
     ),
+    "recordings-differ": FindingKind(
+        _CAUTION,
+        "The micro images of one of several recordings lie elsewhere than those of the first: the "
+        "lens was focused anew, or lens or array moved.",
+        "Calibrate the recordings apart, or record them anew without touching the camera.",
+        "recording",
+    ),
     "recordings-disagree": FindingKind(
         _POOR,
         "One of several scenes gives another camera than the others, far beyond the noise.",

@@ -20,6 +20,7 @@ from lifcal.bundle import (
     Distances,
     adjust,
 )
+from lifcal.bundle.cross_validation import name_world_split
 from lifcal.calibration.options import CalibrateOptions
 from lifcal.calibration.priors import camera_priors, choose_focus_term
 from lifcal.calibration.start import ViewStart, start_from_models
@@ -73,6 +74,9 @@ _LEAST_MEASURED = 0.5
 of them show."""
 _FEWEST_POINTS = 20
 """Points that a calibration needs: with fewer, a few wrong ones could not be told from the rest."""
+_OTHER_CAMERA_SIGMAS = 6.0
+"""Difference between the camera of one scene and that of the others, in sigmas, from which they are
+not one camera. Systematic errors of good recordings make up to 4."""
 _OPENINGS = (1.0, 30.0)
 """f-numbers that micro lenses can have. Lenses below the first cannot be made, and those above the
 second would be blurred by diffraction."""
@@ -452,6 +456,31 @@ class Workbench:
                 f_number=opening,
             )
             self._findings["check"] = (noticed,)
+
+    def check_worlds(self, found: Adjustment) -> None:
+        """Notice if a scene gives another camera than the others, after cross-validation."""
+        self._findings["check_worlds"] = ()
+        if found.cross_validation is None:
+            return
+        worlds = len(found.problem.worlds)
+        splits = {split.name: split.in_sigmas() for split in found.cross_validation.splits}
+        noticed = []
+        for world in range(worlds):
+            sigmas = splits.get(name_world_split(world), {})
+            name = max(sigmas, key=lambda each: abs(sigmas[each]), default="")
+            if name and abs(sigmas[name]) > _OTHER_CAMERA_SIGMAS:
+                noticed.append(
+                    Finding.of(
+                        "recordings-disagree",
+                        f"world {world + 1} and the others are not of one camera: their {name} "
+                        f"differ by {abs(sigmas[name]):.1f} sigma. Was the lens focused anew, or "
+                        "exchanged, between the recordings? Then calibrate them apart",
+                        world=world + 1,
+                        parameter=name,
+                        sigmas=abs(sigmas[name]),
+                    )
+                )
+        self._findings["check_worlds"] = tuple(noticed[:1])
 
     # What the steps need
 

@@ -281,6 +281,14 @@ def print_calibration(found: Calibration, told: Collection[str] = ()) -> None:
         f"{summary['rms_px']:.3f} px; scale: {summary['scale_source'] or 'none'}.",
         soft_wrap=True,
     )
+    worlds = summary.get("worlds", ())
+    if len(worlds) > 1:
+        for world in worlds:
+            output().print(
+                f"World {world['number']}: {world['recording']}, {len(world['frames'])} frames, "
+                f"{world['n_points']} points, poses in {world['poses']}.",
+                soft_wrap=True,
+            )
     output().print(found.verdict, soft_wrap=True)
     for reason in summary["verdict"]["reasons"][1:]:
         output().print(f"- {reason}", soft_wrap=True)

@@ -24,7 +24,7 @@ from lifcal.calibration.rehearsal import compile_ahead
 from lifcal.calibration.views import DepthMaps, flatten, to_gray
 from lifcal.camera import NO_SCALE, PlenopticCamera, read_camera
 from lifcal.diagnostics import Finding
-from lifcal.errors import ConfigError, DataError
+from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg
 from lifcal.imaging.preview import fit
@@ -98,15 +98,24 @@ class Calibration:
             f"<p>Files and report.html are in {escape(str(self.folder))}.</p>"
         )
 
-    def plot_rig(self) -> Any:
-        """Draw the cameras and the points of the scene; return the axes. It needs matplotlib."""
-        camera, state = self.camera, self.adjustment.state
+    def plot_rig(self, world: int = 1) -> Any:
+        """Draw the cameras and the points of the scene; return the axes. It needs matplotlib.
+
+        Parameters
+        ----------
+        world : int
+            Number of the scene, from 1, of a calibration from several recordings.
+        """
+        camera, state, worlds = self.camera, self.adjustment.state, self.adjustment.problem.worlds
+        if not 1 <= world <= len(worlds):
+            raise InputError(f"world is {world}, needs 1 to {len(worlds)}")
+        views, points = worlds.of_views == world - 1, worlds.of_points == world - 1
         width, height = camera.image_size
         half_fov = (0.5 * width / camera.array.focal_px, 0.5 * height / camera.array.focal_px)
         return plot_rig(
-            state.rotations.transpose(0, 2, 1),
-            state.positions_world_mm(),
-            state.points_world_mm,
+            state.rotations[views].transpose(0, 2, 1),
+            state.positions_world_mm()[views],
+            state.points_world_mm[points],
             half_fov,
             unit="mm" if camera.scale_source is not None else NO_SCALE,
         )
@@ -408,7 +417,7 @@ def _describe_worlds(adjustment: Adjustment, bench: Workbench) -> list[dict[str,
                 "number": world + 1,
                 "recording": bench.name_recording(recording_of[frames[0]]),
                 "frames": frames,
-                "points": int((worlds.of_points == world).sum()),
+                "n_points": int((worlds.of_points == world).sum()),
                 "scale": " and ".join(own) or ("camera" if problem.scale_source else None),
                 **{
                     name.partition(".")[0]: name_for_world(name, world)
