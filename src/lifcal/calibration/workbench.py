@@ -21,6 +21,7 @@ from lifcal.bundle import (
     adjust,
 )
 from lifcal.bundle.cross_validation import name_world_split
+from lifcal.calibration.joining import Finished
 from lifcal.calibration.options import CalibrateOptions
 from lifcal.calibration.priors import camera_priors, choose_focus_term
 from lifcal.calibration.start import ViewStart, start_from_models
@@ -169,6 +170,7 @@ class Workbench:
     """Those that have a pose, once `start` was called."""
     array_to_sensor_px: float | None = None
     """B, as soon as it is known: not before the first adjustment, and not without a scale."""
+    _finished: Finished | None = None
     _findings: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
     _begin: ViewStart | None = None
     _reconstruction: Reconstruction | None = None
@@ -232,6 +234,39 @@ class Workbench:
             )
         self.views.append(view)
 
+    def add_finished(self, found: Adjustment) -> None:
+        """Adjust the scenes of a finished calibration of the same camera together with the new.
+
+        What was measured then is used again, beside what is measured now. It is as if all had been
+        calibrated together, but that nothing of the finished calibration is measured anew, so its
+        raws are not needed. Call it before `start`, whose start values are then those of the
+        finished camera.
+
+        Parameters
+        ----------
+        found : Adjustment
+            In adjustments of this workbench, the numbers of its views follow those of all frames
+            (`first_finished_view`), in their order.
+        """
+        if not np.isclose(found.problem.pixel_size_mm, self.options.pixel_size_mm, rtol=1e-6):
+            raise InputError(
+                f"the finished calibration has pixels of {1000.0 * found.problem.pixel_size_mm:g} "
+                f"um, not of {self.options.pixel_size_um:g} um"
+            )
+        if found.camera.image_size != self.grid.image_size:
+            raise InputError(
+                "the finished calibration has images of {} x {} px, not of {} x {} px".format(
+                    *found.camera.image_size, *self.grid.image_size
+                )
+            )
+        self._finished = Finished.of(found)
+
+    @property
+    def first_finished_view(self) -> int:
+        """Number of the first view of a finished calibration that was added."""
+        last = max((view.index for view in self.views), default=-1)
+        return max(len(self.frame_names), last + 1)
+
     def start(self, model: SfmModel | Sequence[SfmModel]) -> None:
         """Take poses and tracks from structure from motion; views without a pose are left out.
 
@@ -256,7 +291,8 @@ class Workbench:
         times_registered = np.sum([each.registered for each in models], axis=0)
         if not models or times_registered.max(initial=0) > 1:
             raise InputError("start needs models of different views, and at least one")
-        begin = start_from_models(models, self.views, self.image_scale)
+        camera = None if self._finished is None else self._finished.state
+        begin = start_from_models(models, self.views, self.image_scale, camera)
         self.views = [self.views[i] for i in np.flatnonzero(times_registered).tolist()]
         self._begin, self._reconstruction = begin, begin.reconstruction
         self._findings["start"] = tuple(found for each in models for found in each.findings)
@@ -277,6 +313,8 @@ class Workbench:
         self.array_to_sensor_px = None
         depth_map = DepthMaps(self.views, self.image_scale)
         self._scale, noticed = self._find_scale(begin.worlds, depth_map, listener)
+        if self._finished is not None:
+            self._scale = self._scale.unite(self._finished.known)
         extra = self._scale.points
         with listener.status("choosing points"):
             window = options.choose_window(self.optics.radius_px)
@@ -390,14 +428,21 @@ class Workbench:
             points_world_mm=state.points_world_mm[observations.point_ids],
             tilt=np.zeros(0),  # adjusted anew each time, and left out again if it does not pay
         )
+        distances, positions = self.distances, self.positions
+        if self._finished is not None:
+            first_view, first_point = self.first_finished_view, len(self.points.tracks)
+            observations = self._finished.join_observations(observations, first_view, first_point)
+            start = self._finished.join_state(start)
+            distances = self._finished.join_distances(distances, first_point)
+            positions = self._finished.join_positions(positions, first_view)
         return adjust(
             observations,
             start,
             self.options.pixel_size_mm,
             self.grid,
             self.adjust_options,
-            distances=self.distances,
-            positions=self.positions,
+            distances=distances,
+            positions=positions,
         )
 
     def accept(self, found: Adjustment) -> None:
@@ -406,18 +451,28 @@ class Workbench:
         if found.problem.scale_source is not None:
             camera = found.camera
             self.array_to_sensor_px = camera.parameters.array_to_sensor_mm / camera.pixel_size_mm
-        views = np.searchsorted(self.frame_indices, observations.view_ids)
+        view_ids, point_ids = observations.view_ids, observations.point_ids
+        if self._finished is not None:
+            first_view, first_point = self.first_finished_view, len(self.points.tracks)
+            self._finished = self._finished.follow(
+                state,
+                view_ids[view_ids >= first_view] - first_view,
+                point_ids[point_ids >= first_point] - first_point,
+            )
+            view_ids = view_ids[view_ids < first_view]
+            point_ids = point_ids[point_ids < first_point]
+        views = np.searchsorted(self.frame_indices, view_ids)
         kept = np.zeros(len(self.points.tracks), np.bool_)
-        kept[observations.point_ids] = True
+        kept[point_ids] = True
         seen = np.zeros(len(self.views), np.bool_)
         seen[views] = True
         before = self.reconstruction
         rotations = before.rotations.copy()
         translations = before.translations_mm.copy()
         points = before.points_world_mm.copy()
-        rotations[views] = state.rotations
-        translations[views] = state.translations_mm
-        points[observations.point_ids] = state.points_world_mm
+        rotations[views] = state.rotations[: len(view_ids)]
+        translations[views] = state.translations_mm[: len(view_ids)]
+        points[point_ids] = state.points_world_mm[: len(point_ids)]
         self._reconstruction = replace(
             before,
             array=state.array,
@@ -498,9 +553,15 @@ class Workbench:
             focus_strength=strength,
             plane_error=options.plane_error,
             clustered=True,
-            scale_error=0.0 if self._scale.points is None else options.length_error,
+            scale_error=options.length_error if self._has_distances else 0.0,
             magnification_error=options.measure.magnification_error,
         )
+
+    @property
+    def _has_distances(self) -> bool:
+        """Whether distances are known, here or in a finished calibration that was added."""
+        known = self._finished is not None and self._finished.problem.distances is not None
+        return known or self._scale.points is not None
 
     def _find_scale(
         self, worlds: IntArray, depth_map: DepthMaps, listener: Listener

@@ -146,6 +146,14 @@ def calibrate(
             "folder beside it, and calibrate.",
         ),
     ] = False,
+    add: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A finished calibration of the same camera: what it measured is adjusted together "
+            "with the new recording.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
@@ -194,6 +202,7 @@ def calibrate(
             listener=listener,
             executor=executor,
             force=force,
+            add=add,
         )
     if as_json:
         print(json.dumps(found.summary, indent=2))

@@ -330,7 +330,7 @@ def _find_views(times: FloatArray, known: dict[int, _Frame], path: Path) -> IntA
 
 
 def _read_ply(path: Path) -> tuple[FloatArray, IntArray | None]:
-    """Return the points of a PLY text file in metres, as mm, (n, 3), and their ids if it has them."""
+    """Return the points of a PLY text file in metres, as mm, (n, 3), and their ids if there are."""
     text = read_bytes(path, limit=1 << 30).decode("ascii", errors="replace").replace("\r\n", "\n")
     head, end, body = text.partition("end_header\n")
     lines = [line.split() for line in head.splitlines()]

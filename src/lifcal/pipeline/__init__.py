@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from lifcal.imaging.frames import Frames
     from lifcal.listener import Listener
+    from lifcal.pipeline.added import AddedCalibration
     from lifcal.pipeline.calibration import Calibration
     from lifcal.pipeline.choice import FrameChoice
     from lifcal.pipeline.focusing import FocusRun
@@ -75,6 +76,7 @@ def calibrate(
     sfm_engine: SfmEngine | None = None,
     executor: Executor | None = None,
     force: bool = False,
+    add: str | Path | None = None,
 ) -> Calibration:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 
@@ -156,6 +158,9 @@ def calibrate(
     force : bool
         If `out` holds a finished calibration of other settings, keep that in a folder beside it and
         calibrate. Without, this is a DataError that says what differs.
+    add : str or Path, optional
+        Folder of a finished calibration of the same camera. What it measured is adjusted together
+        with what is measured in `raws`, its scenes beside theirs, with its grid.
 
     Raises
     ------
@@ -219,7 +224,8 @@ def calibrate(
     if any(each != given[0] for each in given):
         scales = tuple(replace(options.scale, **each) for each in given)
         options = replace(options, scales=scales)
-    sources = _list_sources(grid, white, xml)
+    added = None if add is None else _read_added(Path(add), Path(out), grid, xml)
+    sources = _list_sources(grid if added is None else added.folder / "grid.json", white, xml)
     options = options.for_frames(opened.names)
     listener = choose_listener(listener)
     indices, findings = choose_informative(opened, choice, listener)
@@ -233,6 +239,7 @@ def calibrate(
         executor,
         force,
         findings,
+        added,
     )
 
 
@@ -407,6 +414,19 @@ def _join_arrays(lists: list[Any], words: list[Any], bayer: str | None) -> Frame
     found = ArrayFrames([array for some in lists for array in some], names, bayer)
     found.divide([len(some) for some in lists], [f"recording {i + 1}" for i in range(len(lists))])
     return found
+
+
+def _read_added(
+    folder: Path, out: Path, grid: str | Path | None, xml: str | Path | None
+) -> AddedCalibration:
+    """Return a finished calibration; InputError if other arguments contradict it."""
+    from lifcal.pipeline.added import read_added
+
+    if grid is not None or xml is not None:
+        raise InputError(f"--add {folder} gives the grid: leave out --grid and --xml")
+    if folder.resolve() == out.resolve():
+        raise InputError(f"{out}: is what is added; write into another folder")
+    return read_added(folder)
 
 
 def _for_each(name: str, value: Any, count: int) -> list[Any]:

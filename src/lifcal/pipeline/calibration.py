@@ -29,6 +29,7 @@ from lifcal.files import hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg
 from lifcal.imaging.preview import fit
 from lifcal.listener import Listener, choose_listener
+from lifcal.pipeline.added import RECORD, AddedCalibration, name_apart
 from lifcal.pipeline.executors import WorkerProcesses
 from lifcal.pipeline.finished import (
     FILES,
@@ -48,8 +49,6 @@ from lifcal.sfm import ColmapEngine, SfmEngine
 if TYPE_CHECKING:
     from lifcal.imaging.frames import Frames
 
-_RECORD = Path("cache", "adjustment.npz")
-"""The adjustment as it was returned, for the next run with the same input."""
 _PICTURE_WIDTH = 700
 """Width of the pictures in the report, px: enough to see what was recorded."""
 
@@ -150,6 +149,7 @@ def calibrate_frames(
     executor: Executor | None = None,
     force: bool = False,
     findings: Sequence[Finding] = (),
+    added: AddedCalibration | None = None,
 ) -> Calibration:
     """Calibrate the camera that took the frames.
 
@@ -172,6 +172,9 @@ def calibrate_frames(
         Keep a finished calibration of other settings in a folder beside this one, and calibrate.
     findings : sequence of Finding
         What was noticed of the frames before; it becomes a part of the summary.
+    added : AddedCalibration, optional
+        A finished calibration of the same camera, whose observations are adjusted together with the
+        new ones. The frames are focused with its grid.
 
     Raises
     ------
@@ -194,6 +197,7 @@ def calibrate_frames(
             executor,
             force,
             findings,
+            added,
         )
 
 
@@ -207,19 +211,24 @@ def _calibrate(
     executor: Executor | None,
     force: bool,
     findings: Sequence[Finding],
+    added: AddedCalibration | None,
 ) -> Calibration:
     clock = _Clock()
+    if added is not None:
+        added.check(frames, options.pixel_size_mm)
     settings = describe_settings(frames, options.depth, sources)
     frames.check_alike()
-    inputs = describe_inputs(options, sfm, settings, frames.names, frames.recordings)
+    inputs = describe_inputs(options, sfm, settings, frames.names, frames.recordings, added)
     guard_finished(folder, inputs, force, listener)
+    if added is not None:
+        findings = (*findings, *added.compare_grid(frames, listener))
     run = focus_frames(frames, folder, options.depth, sources, listener, executor)
     if isinstance(executor, WorkerProcesses):
         executor.renew()  # the rest has no work for them, and needs their memory
     if run.engine is None or not run.done:
         raise DataError(f"none of {len(frames)} frames can be used")
     clock.lap("grid, depth and focused images")
-    inputs = _describe_inputs(run, options, sfm)
+    inputs = _describe_inputs(run, options, sfm, added)
     guard_finished(folder, inputs, force, listener)  # once more: now with the frames' pixels
     problems = tuple(str(problem) for _, problem in sorted(run.usable.problems.items()))
     finished = _read_finished(folder, compute_key(inputs))
@@ -240,6 +249,8 @@ def _calibrate(
         )
         for view in list_views(run, options):
             bench.add_view(view)
+        if added is not None:
+            bench.add_finished(added.adjustment)
         models = track_frames(run, bench.views, sfm, focal_px, listener)
         clock.lap("poses")
         with listener.status("choosing points"):
@@ -252,9 +263,9 @@ def _calibrate(
         clock.lap("measuring and adjusting")
     used = set(adjustment.problem.observations.view_ids.tolist())
     views = [view for view in bench.views if view.index in used]
-    bias = measure_depth_bias(adjustment, DepthMaps(views, bench.image_scale))
+    bias = measure_depth_bias(adjustment, DepthMaps(views, bench.image_scale), len(views))
     adjustment = replace(adjustment, camera=replace(adjustment.camera, depth_bias=bias))
-    summary = _write_all(folder, run, bench, adjustment, inputs, clock)
+    summary = _write_all(folder, run, bench, adjustment, inputs, clock, added)
     return Calibration(adjustment.camera, summary, folder, adjustment, problems, len(frames))
 
 
@@ -304,14 +315,16 @@ def _open_view(run: FocusRun, name: str, index: int, time: float) -> View:
 # Files
 
 
-def _describe_inputs(run: FocusRun, options: CalibrateOptions, sfm: SfmEngine) -> dict[str, Any]:
+def _describe_inputs(
+    run: FocusRun, options: CalibrateOptions, sfm: SfmEngine, added: AddedCalibration | None
+) -> dict[str, Any]:
     """Return what the result depends on, with check sums of the frames that can be used."""
     entries = run.store.entries
     sums = {
         name: entries[name].checksum if name in run.done else "" for name in run.usable.frames.names
     }
     recordings = run.usable.frames.recordings
-    return describe_inputs(options, sfm, run.store.settings, sums, recordings)
+    return describe_inputs(options, sfm, run.store.settings, sums, recordings, added)
 
 
 def _read_finished(folder: Path, key: str) -> Calibration | None:
@@ -325,7 +338,7 @@ def _read_finished(folder: Path, key: str) -> Calibration | None:
         if summary.get("files") != digest_results(folder):
             return None
         camera = read_camera(folder / "camera.json")
-        adjustment = read_record(folder / _RECORD, key, camera)
+        adjustment = read_record(folder / RECORD, key, camera)
         return None if adjustment is None else Calibration(camera, summary, folder, adjustment)
     except (DataError, ConfigError, AttributeError):
         return None
@@ -338,6 +351,7 @@ def _write_all(
     adjustment: Adjustment,
     inputs: Mapping[str, Any],
     clock: _Clock,
+    added: AddedCalibration | None,
 ) -> dict[str, Any]:
     views = adjustment.problem.observations.view_ids
     registered = set(views.tolist())
@@ -347,12 +361,26 @@ def _write_all(
         FrameEntry(name, i, i in registered, float(times[i]), i not in run.usable.problems)
         for i, name in enumerate(names)
     ]
+    files = {i: Path(run.usable.frames.source(i)).name for i in range(len(names))}
+    recordings = {
+        i: bench.name_recording(number) for i, number in enumerate(run.usable.frames.recordings)
+    }
+    if added is not None:
+        first = bench.first_finished_view
+        more = name_apart(added.names, set(names), added.folder)
+        times = np.concatenate([times, added.times])
+        files.update({first + i: name for i, name in enumerate(added.names)})
+        recordings.update({first + i: name for i, name in enumerate(added.recordings)})
+        entries += [
+            FrameEntry(name, first + i, first + i in registered, added.times[i])
+            for i, name in enumerate(more)
+        ]
     middle = bench.frame_indices[len(bench.frame_indices) // 2]
     # The summary says that all is there: the old one goes first, the new one comes after the rest.
     for name in FILES[FILES.index("summary.json") :]:
         (folder / name).unlink(missing_ok=True)
-    files = [Path(run.usable.frames.source(index)).name for index in views.tolist()]
-    write_adjustment(folder, adjustment, times[views], labels=files, summary=False)
+    labels = [files[index] for index in views.tolist()]
+    write_adjustment(folder, adjustment, times[views], labels=labels, summary=False)
     for world in range(len(adjustment.problem.worlds)):
         path = folder / name_for_world("cameras.ply", world)
         write_text(path, _cameras_ply(adjustment, world))
@@ -376,11 +404,11 @@ def _write_all(
         grid=run.setup.grid,
         findings=bench.findings,
     )
-    summary["worlds"] = _describe_worlds(adjustment, bench)
+    summary["worlds"] = _describe_worlds(adjustment, recordings)
     summary["files"] = digest_results(folder)
     summary["inputs"] = dict(inputs)
     summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()
-    write_record(folder / _RECORD, adjustment, compute_key(inputs))
+    write_record(folder / RECORD, adjustment, compute_key(inputs))
     write_json(folder / "summary.json", summary)
     write_report(summary, folder / "report.html")
     return summary
@@ -399,11 +427,10 @@ def _pictures(run: FocusRun, name: str) -> dict[str, str]:
     return pictures
 
 
-def _describe_worlds(adjustment: Adjustment, bench: Workbench) -> list[dict[str, Any]]:
+def _describe_worlds(adjustment: Adjustment, recordings: Mapping[int, str]) -> list[dict[str, Any]]:
     """Return what summary.json says of each world: its recording, frames and files."""
     problem, worlds = adjustment.problem, adjustment.problem.worlds
     ids = problem.observations.view_ids
-    recording_of = {view.index: view.recording for view in bench.views}
     measured = {
         "distances": np.unique(worlds.of_points[problem.distance_points]),
         "camera positions": np.unique(problem.position_worlds),
@@ -415,7 +442,7 @@ def _describe_worlds(adjustment: Adjustment, bench: Workbench) -> list[dict[str,
         found.append(
             {
                 "number": world + 1,
-                "recording": bench.name_recording(recording_of[frames[0]]),
+                "recording": recordings[frames[0]],
                 "frames": frames,
                 "n_points": int((worlds.of_points == world).sum()),
                 "scale": " and ".join(own) or ("camera" if problem.scale_source else None),

@@ -20,6 +20,7 @@ from lifcal.pipeline.store import list_differences
 if TYPE_CHECKING:
     from lifcal.calibration import CalibrateOptions
     from lifcal.listener import Listener
+    from lifcal.pipeline.added import AddedCalibration
     from lifcal.sfm import SfmEngine
 
 FILES = (
@@ -42,6 +43,7 @@ def describe_inputs(
     settings: Mapping[str, Any],
     frames: Sequence[str] | Mapping[str, str],
     recordings: Sequence[int] = (),
+    added: AddedCalibration | None = None,
 ) -> dict[str, Any]:
     """Return what the result of a calibration depends on, as JSON holds it.
 
@@ -55,8 +57,14 @@ def describe_inputs(
         Names of the frames; with check sums of their pixels where these are known.
     recordings : sequence of int
         Number of the recording of each frame.
+    added : AddedCalibration, optional
+        A finished calibration that is adjusted together with the frames.
     """
-    several = {"recordings": list(recordings)} if len(set(recordings)) > 1 else {}
+    several: dict[str, Any] = {}
+    if len(set(recordings)) > 1:
+        several["recordings"] = list(recordings)
+    if added is not None:
+        several["added"] = added.describe()
     plain: dict[str, Any] = make_plain(
         {
             "lifcal_version": __version__,
@@ -153,7 +161,7 @@ def _compare(folder: Path, inputs: Mapping[str, Any]) -> list[str]:
         *list_differences(old.get("options") or {}, inputs["options"]),
     ]
     if not found:  # else they repeat what the options say
-        parts = ("scale", "sfm")
+        parts = ("scale", "sfm", "recordings", "added")
         before, after = ({k: _number(each.get(k)) for k in parts} for each in (old, inputs))
         found = list_differences(before, after)
     digests = summary.get("files")
