@@ -29,6 +29,7 @@ from benchmarks import (
     starts,
     virtual,
     whites,
+    worlds,
 )
 from lifcal import __version__
 from lifcal.files import write_json
@@ -46,6 +47,8 @@ BENCHMARKS = {
     "real": real.run,
     "real-mini": real.run_small,
     "recalibrate": recalibrate.run,
+    "worlds": worlds.run,
+    "worlds-mini": worlds.run_small,
     "degenerate": degenerate.run,
     "depth": depth.run,
     "slam": slam.run,

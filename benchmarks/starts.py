@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.figures import Figure
 from lifcal.calibration import CalibrateOptions
-from lifcal.calibration.start import start_from_views
+from lifcal.calibration.start import start_from_models
 from lifcal.camera import PlenopticCamera, read_camera
 from lifcal.errors import EstimationError
 from lifcal.imaging.frames import open_frames
@@ -105,7 +105,7 @@ def _start(name: str, data: Path, truth: PlenopticCamera) -> Outcome:
     views = list_views(run, CalibrateOptions(1000.0 * truth.pixel_size_mm))
     model = track_frames(run, views, ColmapEngine(), None, Listener())
     scale = float(run.store.settings["scale"])
-    virtual = start_from_views(model, views, scale).virtual
+    virtual = start_from_models(model, views, scale).virtual
     array = virtual.state.array
     return Outcome(
         name,

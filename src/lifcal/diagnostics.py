@@ -85,6 +85,45 @@ KINDS: Mapping[str, FindingKind] = {
         "something else than the frame before.",
         "Give --every to choose by yourself.",
     ),
+    # several recordings
+    "recording-left-out": FindingKind(
+        _CAUTION,
+        "The frames of one of several recordings have no poses, so the recording is left out.",
+        "Record that scene again: with more texture, and the camera moving sideways.",
+        "recording",
+    ),
+    "recording-in-parts": FindingKind(
+        _NOTE,
+        "A recording falls into parts that share no points. Each part is kept as a world of its "
+        "own.",
+        "Nothing. Frames between the parts would join them, which determines the camera better.",
+        "recording",
+    ),
+    "world-left-out": FindingKind(
+        _CAUTION,
+        "One of several scenes has too few points that can be measured, and is left out.",
+        "Record that scene again, with more texture or nearer things.",
+        "world",
+    ),
+    "world-without-scale": FindingKind(
+        _NOTE,
+        "No source of scale is in one of several scenes. Its scale follows from the camera, which "
+        "all scenes share.",
+        "Nothing, if the source is meant to be in another scene.",
+        "world",
+    ),
+    "recordings-differ": FindingKind(
+        _CAUTION,
+        "The micro images of one of several recordings lie elsewhere than those of the first: the "
+        "lens was focused anew, or lens or array moved.",
+        "Calibrate the recordings apart, or record them anew without touching the camera.",
+        "recording",
+    ),
+    "recordings-disagree": FindingKind(
+        _POOR,
+        "One of several scenes gives another camera than the others, far beyond the noise.",
+        "Calibrate the recordings apart if the lens was focused anew or exchanged between them.",
+    ),
     "bayer-missing": FindingKind(
         _NOTE,
         "Neighboring pixels of a raw frame differ as those of a color mosaic do.",

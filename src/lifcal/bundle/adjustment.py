@@ -42,6 +42,8 @@ from lifcal.bundle.selection import (
     mend_depth,
     restrict,
     select,
+    select_distances,
+    select_positions,
 )
 from lifcal.bundle.solver import Iteration, SolverOptions, SolverSummary, solve
 from lifcal.bundle.start import Start
@@ -58,7 +60,7 @@ from lifcal.camera.distortion import DISTORTION_MODELS
 from lifcal.diagnostics import Finding
 from lifcal.errors import ConfigError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
-from lifcal.reconstruction import Observations, Reconstruction
+from lifcal.reconstruction import Observations, Reconstruction, find_worlds
 
 _RAYLEIGH_MEDIAN = 1.1774
 """Median length of a residual of two normal coordinates, in standard deviations."""
@@ -453,9 +455,6 @@ def _make_problem(
         state = replace(state, tilt=np.zeros(0))
     elif options.tilt == "auto" or len(state.tilt) == 0:
         state = replace(state, tilt=np.zeros(2))
-    if positions is None:
-        state = state.moved(state.cam_from_world[0])  # the world is that of the first view
-    state = _scale_state(state, observations, distances, positions)
     problem = Problem(
         observations,
         pixel_size_mm,
@@ -466,6 +465,12 @@ def _make_problem(
         positions,
         options.focus,
     )
+    # each world is that of its first view
+    poses = state.cam_from_world
+    state = problem.worlds.move(
+        state, {world: poses[view] for world, view in problem.held_views.items()}
+    )
+    problem = replace(problem, start=_scale_state(state, observations, distances, positions))
     return replace(problem, start=_apply_fixed(problem, fixed))
 
 
@@ -496,25 +501,36 @@ def _scale_state(
 ) -> Reconstruction:
     """Bring the start to the scale (and frame) of what is known."""
     if positions is not None:
+        worlds = find_worlds(observations)
         views = find_ids(positions.view_ids, observations.view_ids, "view")
+        of_places = worlds.of_views[views]
         places = state.positions_world_mm()[views]
         target = positions.positions_world_mm
-        centered, wanted = places - places.mean(axis=0), target - target.mean(axis=0)
+        centered, wanted = worlds.center(places, of_places), worlds.center(target, of_places)
         spread = float(np.sum(centered**2))
         if spread == 0.0:
             raise EstimationError(
                 "the camera stood still, its known positions moved: they do not belong together",
                 stage="scale",
             )
-        u, _, vt = np.linalg.svd(wanted.T @ centered)
-        sign = np.array([1.0, 1.0, np.sign(np.linalg.det(u @ vt))])
-        rotation = (u * sign) @ vt
-        factor = float(np.sum(wanted * (centered @ rotation.T))) / spread
+        # each world is turned on its own, and all are scaled by one factor
+        rotations, along = {}, 0.0
+        for world in np.unique(of_places).tolist():
+            mine = of_places == world
+            u, _, vt = np.linalg.svd(wanted[mine].T @ centered[mine])
+            sign = np.array([1.0, 1.0, np.sign(np.linalg.det(u @ vt))])
+            rotations[world] = (u * sign) @ vt
+            along += float(np.sum(wanted[mine] * (centered[mine] @ rotations[world].T)))
+        factor = along / spread
         if not factor > 0.0:
             raise EstimationError("the known camera positions do not fit the views", stage="scale")
         state = state.scaled(factor)
-        shift = target.mean(axis=0) - rotation @ (places.mean(axis=0) * factor)
-        return state.moved(RigidTransform(rotation, shift))
+        moves = {}
+        for world, rotation in rotations.items():
+            mine = of_places == world
+            middle = places[mine].mean(axis=0) * factor
+            moves[world] = RigidTransform(rotation, target[mine].mean(axis=0) - rotation @ middle)
+        return worlds.move(state, moves)
     if distances is not None:
         ids = distances.point_ids
         ends = find_ids(ids.ravel(), observations.point_ids, "point").reshape(ids.shape)
@@ -659,7 +675,7 @@ class _Run:
         EstimationError
             If there is no majority, and they differ so much that no sigma explains it.
         """
-        distances = distances.among(stage.problem.observations.point_ids)
+        distances = select_distances(distances, stage.problem.observations)
         n = len(distances.lengths_mm)
         if n < 2:
             return distances
@@ -747,7 +763,7 @@ class _Run:
         EstimationError
             If those are more than a third.
         """
-        positions = positions.select(np.isin(positions.view_ids, observations.view_ids))
+        positions = select_positions(positions, observations)
         kept = positions
         while True:
             places = find_ids(kept.view_ids, observations.view_ids, "view")
@@ -755,7 +771,8 @@ class _Run:
             off = np.linalg.norm(
                 aligned.positions_world_mm()[places] - kept.positions_world_mm, axis=1
             )
-            spread = kept.positions_world_mm - kept.positions_world_mm.mean(axis=0)
+            worlds = find_worlds(observations)
+            spread = worlds.center(kept.positions_world_mm, worlds.of_views[places])
             size = float(np.sqrt(np.mean(np.sum(spread**2, axis=1))))
             worst = int(np.argmax(off / np.maximum(10.0 * kept.sigmas_mm, _CONTRADICTION * size)))
             if off[worst] <= max(10.0 * float(kept.sigmas_mm[worst]), _CONTRADICTION * size):
@@ -767,7 +784,9 @@ class _Run:
                     "units, axes and which view is which",
                     stage="scale",
                 )
-            kept = kept.select(np.arange(len(kept.view_ids)) != worst)
+            kept = select_positions(
+                kept.select(np.arange(len(kept.view_ids)) != worst), observations
+            )
         if off[worst] > max(10.0 * float(kept.sigmas_mm[worst]), _DOUBT * size):
             self.findings.append(
                 Finding.of(
@@ -899,9 +918,9 @@ def _leave_out(problem: Problem, wrong: BoolArray) -> Problem:
     check_enough(observations)
     distances, positions = problem.distances, problem.positions
     if distances is not None:
-        distances = distances.among(observations.point_ids)
+        distances = select_distances(distances, observations)
     if positions is not None:
-        positions = positions.select(np.isin(positions.view_ids, observations.view_ids))
+        positions = select_positions(positions, observations)
     return replace(
         problem,
         observations=observations,

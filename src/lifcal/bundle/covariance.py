@@ -31,8 +31,9 @@ alone would leave it unknown, and the matrix singular."""
 class Covariance:
     """Covariance of the unknowns, computed with the estimated noise.
 
-    Covariances of poses and points are relative to the first view (or, with known camera positions,
-    in the frame of these). Rows and columns of parameters that were held are zero.
+    Covariances of poses and points are relative to the first view of their world (or, with known
+    camera positions, in the frame of these). Rows and columns of parameters that were held are
+    zero.
 
     Parameters
     ----------

@@ -1,11 +1,12 @@
 """Do the parts of a recording agree on the camera? What they disagree by beyond noise enters sigma.
 
-The recording is split in two in several ways (by views, by place in the image, by depth), both
-halves are solved on their own, and their intrinsics are compared. Noise makes them differ by as
-much as their sigmas say. A camera that the model does not describe (a bent array, a lens that
-distorts in another way, a wrong pixel response) makes them differ by more, because each half sees
-another part of the model's error. That is the idea of mrcal's cross-validation; how the excess
-becomes a factor on sigma is the Birge ratio of metrology.
+The recording is split in two in several ways (by views, by place in the image, by depth, and by
+worlds where there are several), both halves are solved on their own, and their intrinsics are
+compared. Noise makes them differ by as much as their sigmas say. A camera that the model does not
+describe (a bent array, a lens that distorts in another way, a wrong pixel response) makes them
+differ by more, because each half sees another part of the model's error. That is the idea of
+mrcal's cross-validation; how the excess becomes a factor on sigma is the Birge ratio of
+metrology.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lifcal.arrays import BoolArray, FloatArray, read_only
+from lifcal.arrays import BoolArray, FloatArray, IntArray, read_only
 from lifcal.bundle.covariance import compute_covariance
 from lifcal.bundle.linear import Layout
 from lifcal.bundle.problem import Problem
-from lifcal.bundle.selection import restrict
+from lifcal.bundle.scale import CameraPositions
+from lifcal.bundle.selection import are_known, restrict, select_distances, select_positions
 from lifcal.bundle.solver import SolverOptions, solve
-from lifcal.errors import EstimationError
-from lifcal.reconstruction import Observations, Reconstruction
+from lifcal.errors import EstimationError, InputError
+from lifcal.reconstruction import Observations, Reconstruction, Worlds, find_worlds
 
 if TYPE_CHECKING:
     from lifcal.bundle.adjustment import Adjustment, AdjustOptions
@@ -209,7 +211,9 @@ def _list_splits(adjustment: Adjustment) -> Iterator[tuple[str, BoolArray]]:
     observations, state = adjustment.problem.observations, adjustment.state
     views, points = observations.view_indices, observations.point_indices
     yield "even and odd views", views % 2 == 0
-    yield "first and second half of the views", 2 * views < len(observations.view_ids)
+    worlds = adjustment.problem.worlds
+    rank, size = _rank_views(worlds)
+    yield "first and second half of the views", (2 * rank < size)[views]
     xy = observations.centers_raw_px
     for axis, name in enumerate(("left and right of the image", "top and bottom of the image")):
         yield name, xy[:, axis] < np.median(xy[:, axis])
@@ -220,6 +224,23 @@ def _list_splits(adjustment: Adjustment) -> Iterator[tuple[str, BoolArray]]:
         + state.translations_mm[views, 2]
     )
     yield "near and far points", depth < np.median(depth)
+    # Two worlds are one split: the first, and the others.
+    for world in range(len(worlds) if len(worlds) > 2 else len(worlds) - 1):
+        yield name_world_split(world), worlds.of_views[views] == world
+
+
+def name_world_split(world: int) -> str:
+    """Return what the split of one world from the others is called; worlds count from 0."""
+    return f"world {world + 1} and the others"
+
+
+def _rank_views(worlds: Worlds) -> tuple[IntArray, IntArray]:
+    """Return the place of each view among those of its world, and their number, (n_views,)."""
+    rank = np.zeros(len(worlds.of_views), np.int64)
+    for world in range(len(worlds)):
+        mine = np.flatnonzero(worlds.of_views == world)
+        rank[mine] = np.arange(len(mine))
+    return rank, np.bincount(worlds.of_views)[worlds.of_views]
 
 
 def _solve_half(
@@ -266,11 +287,13 @@ def _restrict_problem(whole: Problem, observations: Observations, start: Reconst
     """Return the problem of some of the observations, with what is known of their scale."""
     distances, positions = whole.distances, whole.positions
     if distances is not None:
-        there = distances.are_between(observations.point_ids)
-        distances = distances.among(observations.point_ids) if there.any() else None
+        there = are_known(distances, observations)
+        distances = select_distances(distances, observations) if there.any() else None
     if positions is not None:
         there = np.isin(positions.view_ids, observations.view_ids)
         positions = positions.select(there) if there.sum() >= _FEWEST_VIEWS else None
+    if positions is not None and len(find_worlds(observations)) > 1:
+        positions = _keep_positions(positions, observations)
     return replace(
         whole,
         observations=observations,
@@ -279,6 +302,16 @@ def _restrict_problem(whole: Problem, observations: Observations, start: Reconst
         positions=positions,
         active=None,
     )
+
+
+def _keep_positions(
+    positions: CameraPositions, observations: Observations
+) -> CameraPositions | None:
+    """Return the positions of worlds that have several; None if none has."""
+    try:
+        return select_positions(positions, observations)
+    except InputError:  # fewer than two places are left
+        return None
 
 
 def _compute_factors(splits: list[Split], names: tuple[str, ...]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from lifcal.bundle.linear import Layout, count_parameters, pose_jacobians
 from lifcal.bundle.start import fit_virtual_points
 from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
-from lifcal.reconstruction import Observations, Reconstruction
+from lifcal.reconstruction import Observations, Reconstruction, find_worlds
 
 _FLAT = 0.01
 """A scene is flat if it is thinner than this part of its width."""
@@ -72,7 +72,29 @@ def check_count(layout: Layout) -> None:
 
 
 def describe_geometry(state: Reconstruction, observations: Observations) -> list[Finding]:
-    """Return what about scene and motion is poor, each with what to do."""
+    """Return what about scene and motion is poor, each with what to do.
+
+    Of several worlds, each determines the camera: only what is poor in all of them is told.
+    """
+    worlds = find_worlds(observations)
+    if len(worlds) == 1:
+        return _describe_world(state, observations)
+    found = []
+    for world in range(len(worlds)):
+        views, points = worlds.of_views == world, worlds.of_points == world
+        some = observations.select(views[observations.view_indices])
+        scene = (
+            state.rotations[views],
+            state.translations_mm[views],
+            state.points_world_mm[points],
+        )
+        found.append(_describe_world(state.with_scene(*scene), some))
+    everywhere = set.intersection(*({each.code for each in findings} for findings in found))
+    return [each for each in found[0] if each.code in everywhere]
+
+
+def _describe_world(state: Reconstruction, observations: Observations) -> list[Finding]:
+    """Return what about one scene, and the motion before it, is poor."""
     points, views, _ = observations.pairs
     depth = (
         np.einsum("pj,pj->p", state.rotations[views, 2], state.points_world_mm[points])

@@ -30,6 +30,8 @@ def write_adjustment(
 ) -> dict[str, Path]:
     """Write the four files, each whole or not at all; return where they are.
 
+    Poses and points of the second and further worlds are in files of their own (`name_for_world`).
+
     Poses (camera to world; the timestamps are `times` of the views, or their ids) and points are in
     metres, or without a scale in thousandths of its arbitrary unit. The `labels` of the views, the
     files of their raws for example, are comments in poses.txt. summary.json only if wanted.
@@ -49,15 +51,44 @@ def write_adjustment(
             }
         },
     )
-    observations = adjustment.problem.observations
+    observations, worlds = adjustment.problem.observations, adjustment.problem.worlds
     poses = tuple(pose.inverse() for pose in adjustment.cam_from_world)
     if times is None:
         times = observations.view_ids.astype(np.float64)
-    write_tum(paths["poses.txt"], Trajectory(times, poses), labels)
-    write_points(paths["points.ply"], adjustment.state.points_world_mm, observations.point_ids)
+    _remove_worlds(folder)
+    for world in range(len(worlds)):
+        views = np.flatnonzero(worlds.of_views == world).tolist()
+        mine = worlds.of_points == world
+        names = {name: name_for_world(name, world) for name in ("poses.txt", "points.ply")}
+        paths.update({name: folder / name for name in names.values()})
+        write_tum(
+            folder / names["poses.txt"],
+            Trajectory(times[views], tuple(poses[view] for view in views)),
+            [labels[view] for view in views] if labels else (),
+        )
+        write_points(
+            folder / names["points.ply"],
+            adjustment.state.points_world_mm[mine],
+            observations.point_ids[mine],
+        )
     if summary:
         write_json(paths["summary.json"], summary_to_dict(adjustment))
     return paths
+
+
+def name_for_world(name: str, world: int) -> str:
+    """Return the file of a world, which counts from 0: poses.txt, poses-2.txt, poses-3.txt."""
+    stem, dot, suffix = name.rpartition(".")
+    return name if world == 0 else f"{stem}-{world + 1}{dot}{suffix}"
+
+
+def _remove_worlds(folder: Path) -> None:
+    """Remove files of further worlds, which an adjustment before may have had."""
+    for name in ("poses.txt", "points.ply", "cameras.ply"):
+        world = 1
+        while (path := folder / name_for_world(name, world)).is_file():
+            path.unlink()
+            world += 1
 
 
 def write_points(path: Path, points_world_mm: FloatArray, point_ids: IntArray) -> None:

@@ -122,12 +122,13 @@ class Layout:
         self.n_kept = 3 * len(self.kept_points)
         self.size = self.n_poses + self.n_kept + self.n_theta
         # Steps are taken with all poses free: holding one bends the way to the solution, and the
-        # damping is enough to keep the world where it is. Covariances need a frame: the first pose.
+        # damping is enough to keep the world where it is. Covariances need a frame: the first pose
+        # of each world.
         self.free = np.ones(self.size, np.bool_)
         self.free[self.n_poses + self.n_kept :] = problem.free
         self.determined = self.free.copy()
-        if problem.holds_first_pose:
-            self.determined[:6] = False
+        for view in problem.held_views.values():
+            self.determined[6 * view : 6 * view + 6] = False
         self._buffers: dict[str, FloatArray] = {}
 
     @property
@@ -524,14 +525,15 @@ class ReducedSystem:
     def _gauge_normal(self) -> sparse.csr_matrix:
         """Hold what known positions on one line leave free: a turn about the line."""
         layout, state = self.layout, self.linearization.state
-        axis = free_axis(layout.problem)
-        if axis is None:
-            return sparse.csr_matrix((layout.size, layout.size))
-        row = np.zeros(layout.size)
-        row[:3] = state.rotations[0] @ axis
-        row *= np.sqrt(self.diagonal[:3].max())
-        line = sparse.csr_matrix(row)
-        return (line.T @ line).tocsr()
+        normal = sparse.csr_matrix((layout.size, layout.size))
+        for view, axis in free_axes(layout.problem).items():
+            row = np.zeros(layout.size)
+            turns = slice(6 * view, 6 * view + 3)
+            row[turns] = state.rotations[view] @ axis
+            row *= np.sqrt(self.diagonal[turns].max())
+            line = sparse.csr_matrix(row)
+            normal = (normal + line.T @ line).tocsr()
+        return normal
 
     def solve(self, sparse_from_views: int) -> Step | None:
         """Return the step, or None where the matrix is not positive definite."""
@@ -713,17 +715,22 @@ def extra_rows(layout: Layout, state: Reconstruction) -> tuple[sparse.csr_matrix
     return matrix, vector
 
 
-def free_axis(problem: Problem) -> FloatArray | None:
-    """Return the direction of the line on which all known positions lie; None if they do not."""
+def free_axes(problem: Problem) -> dict[int, FloatArray]:
+    """Return the line on which all known positions of a world lie, where they do.
+
+    The line is a direction, by the first view of its world.
+    """
     if problem.positions is None:
-        return None
-    places = problem.positions.positions_world_mm
-    _, spread, axes = np.linalg.svd(places - places.mean(axis=0), full_matrices=False)
-    sigma = float(problem.positions.sigmas_mm.max())
-    if len(spread) > 1 and spread[1] > max(3.0 * sigma, 1e-3 * spread[0]):
-        return None
-    axis: FloatArray = axes[0]
-    return axis
+        return {}
+    found: dict[int, FloatArray] = {}
+    for world in np.unique(problem.position_worlds).tolist():
+        mine = problem.position_worlds == world
+        places = problem.positions.positions_world_mm[mine]
+        _, spread, axes = np.linalg.svd(places - places.mean(axis=0), full_matrices=False)
+        sigma = float(problem.positions.sigmas_mm[mine].max())
+        if len(spread) == 1 or spread[1] <= max(3.0 * sigma, 1e-3 * spread[0]):
+            found[int(problem.worlds.first_views[world])] = axes[0]
+    return found
 
 
 def whiten(covariances_px2: FloatArray) -> FloatArray:

@@ -18,7 +18,7 @@ from lifcal.camera import (
     PhysicalParameters,
 )
 from lifcal.errors import ConfigError, InputError
-from lifcal.reconstruction import Observations, Reconstruction
+from lifcal.reconstruction import Observations, Reconstruction, Worlds, find_worlds
 
 FOCUS_STRENGTH = "g"
 """Name of the strength of the focus-vignetting term among the parameters."""
@@ -215,10 +215,25 @@ class Problem:
             held.add("beta")
         return np.array([name not in held for name in self.step_names])
 
-    @property
-    def holds_first_pose(self) -> bool:
-        """Whether the world is that of the first view: so, unless camera positions are known."""
-        return self.positions is None
+    @cached_property
+    def worlds(self) -> Worlds:
+        """The parts that share no point; each has a frame of its own."""
+        return find_worlds(self.observations)
+
+    @cached_property
+    def position_worlds(self) -> IntArray:
+        """World of each known position, (n,)."""
+        return self.worlds.of_views[self.position_views]
+
+    @cached_property
+    def held_views(self) -> dict[int, int]:
+        """The first view of each world, by world; those with known camera positions have none.
+
+        The frame of a world is that of its first view, or that of the known positions.
+        """
+        known = set(self.position_worlds.tolist())
+        firsts = enumerate(self.worlds.first_views.tolist())
+        return {world: view for world, view in firsts if world not in known}
 
     @cached_property
     def distance_points(self) -> IntArray:

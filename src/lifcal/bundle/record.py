@@ -21,7 +21,7 @@ from lifcal.bundle.adjustment import Adjustment
 from lifcal.bundle.covariance import Covariance
 from lifcal.bundle.cross_validation import CrossValidation, Split
 from lifcal.bundle.focus import FocusTerm
-from lifcal.bundle.problem import Prior, Problem
+from lifcal.bundle.problem import Follows, Prior, Problem
 from lifcal.bundle.scale import CameraPositions, Distances
 from lifcal.bundle.summary import AdjustSummary, OutlierCounts, ResidualScale, Stage
 from lifcal.camera import OverlapDiscs, PinholeArray, PlenopticCamera
@@ -41,6 +41,7 @@ _CLASSES: Mapping[str, type] = {
         CrossValidation,
         Distances,
         FocusTerm,
+        Follows,
         Observations,
         OutlierCounts,
         OverlapDiscs,

@@ -184,6 +184,14 @@ class CameraPositions:
         object.__setattr__(self, "positions_world_mm", read_only(places.copy()))
         object.__setattr__(self, "sigmas_mm", read_only(sigmas.copy()))
 
+    def join(self, other: CameraPositions) -> CameraPositions:
+        """Return these positions and those of other views, each world in its own frame."""
+        return CameraPositions(
+            np.concatenate([self.view_ids, other.view_ids]),
+            np.concatenate([self.positions_world_mm, other.positions_world_mm]),
+            np.concatenate([self.sigmas_mm, other.sigmas_mm]),
+        )
+
     def select(self, keep: BoolArray) -> CameraPositions:
         """Return some of the positions."""
         return CameraPositions(

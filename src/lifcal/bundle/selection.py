@@ -15,7 +15,7 @@ from lifcal.bundle.start import Start, refit_depth
 from lifcal.camera import MicroLensGrid
 from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError, InputError
-from lifcal.reconstruction import Observations, Reconstruction
+from lifcal.reconstruction import Observations, Reconstruction, find_worlds
 
 _REACH_RADII = 3.0
 """An observation that is farther than this many radii from the center of its micro image is not in
@@ -224,10 +224,11 @@ def keep_known_points(
     """Leave out distances between points that are not there."""
     if distances is None:
         return None
-    there = distances.are_between(observations.point_ids)
+    there = are_known(distances, observations)
     if not there.any():
         raise InputError(
-            "none of the distances is between points that are observed in registered views"
+            "none of the distances is between points that are observed in registered views of one "
+            "scene"
         )
     if not there.all():
         findings.append(
@@ -237,7 +238,50 @@ def keep_known_points(
                 count=int((~there).sum()),
             )
         )
-    return distances.among(observations.point_ids)
+    return select_distances(distances, observations)
+
+
+def are_known(distances: Distances, observations: Observations) -> BoolArray:
+    """Tell which distances have both their ends among the points, in one world."""
+    there = distances.are_between(observations.point_ids)
+    worlds = find_worlds(observations)
+    if len(worlds) > 1 and there.any():
+        ends = distances.among(observations.point_ids).point_ids
+        of_ends = worlds.of_points[
+            np.searchsorted(observations.point_ids, ends.reshape(len(ends), -1))
+        ]
+        there[there] = (of_ends == of_ends[:, :1]).all(axis=1)
+    return there
+
+
+def select_distances(distances: Distances, observations: Observations) -> Distances:
+    """Return the distances that observations know, each between points of one world.
+
+    Raises
+    ------
+    InputError
+        If none is left.
+    """
+    between = distances.are_between(observations.point_ids)
+    known = are_known(distances, observations)
+    if (known == between).all():
+        return distances.among(observations.point_ids)
+    return distances.select(known).among(observations.point_ids)
+
+
+def select_positions(positions: CameraPositions, observations: Observations) -> CameraPositions:
+    """Return the positions of views that are there.
+
+    A single position in a world says nothing of its scale and does not fix its frame, so it is left
+    out where others are known elsewhere.
+    """
+    there = np.isin(positions.view_ids, observations.view_ids)
+    worlds = find_worlds(observations)
+    if len(worlds) > 1:
+        views = find_ids(positions.view_ids[there], observations.view_ids, "view")
+        of_positions = worlds.of_views[views]
+        there[there] = np.bincount(of_positions)[of_positions] > 1
+    return positions.select(there)
 
 
 def keep_known_views(
@@ -247,13 +291,15 @@ def keep_known_views(
     if positions is None:
         return None
     there = np.isin(positions.view_ids, observations.view_ids)
-    if there.all():
-        return positions
-    findings.append(
-        Finding.of(
-            "positions-unused",
-            f"{int((~there).sum())} known positions are of views that are not used: left out",
-            count=int((~there).sum()),
+    kept = positions if there.all() else positions.select(there)
+    kept = select_positions(kept, observations)
+    lost = len(positions.view_ids) - len(kept.view_ids)
+    if lost:
+        findings.append(
+            Finding.of(
+                "positions-unused",
+                f"{lost} known positions are of views that are not used: left out",
+                count=lost,
+            )
         )
-    )
-    return positions.select(there)
+    return kept

@@ -192,8 +192,10 @@ def solve(
         if step.largest < options.step_tolerance:
             reason, converged = f"the step was only {step.largest:.1e} standard deviations", True
             break
-    if problem.holds_first_pose:
-        # back to the frame of the start: the world is that of the first view
-        first = state.cam_from_world[0]
-        state = state.moved(problem.start.cam_from_world[0].inverse() @ first)
+    # back to the frame of the start: each world is that of its first view
+    before, after = problem.start.cam_from_world, state.cam_from_world
+    back = {
+        world: before[view].inverse() @ after[view] for world, view in problem.held_views.items()
+    }
+    state = problem.worlds.move(state, back)
     return state, SolverSummary(converged, reason, initial, current.cost, tuple(protocol))

@@ -105,7 +105,9 @@ class VirtualStart:
     noise_u: float
 
 
-def adjust_virtual(tracks: VirtualTracks, start: Reconstruction) -> VirtualStart:
+def adjust_virtual(
+    tracks: VirtualTracks, start: Reconstruction, held: tuple[str, ...] = ()
+) -> VirtualStart:
     """Adjust F, alpha, one radial term, poses and points to tracked places and virtual depths.
 
     Parameters
@@ -115,6 +117,9 @@ def adjust_virtual(tracks: VirtualTracks, start: Reconstruction) -> VirtualStart
     start : Reconstruction
         Poses and points from structure from motion, alpha and beta from a line of u over 1 / z. Its
         principal point is held.
+    held : tuple of str
+        Further intrinsics that are held: F, alpha and k0 to bring poses and points to a camera that
+        is known.
 
     Raises
     ------
@@ -132,10 +137,10 @@ def adjust_virtual(tracks: VirtualTracks, start: Reconstruction) -> VirtualStart
     radial = start.distortion.k0 if isinstance(start.distortion, BrownDistortion) else 0.0
     state = replace(start, distortion=BrownDistortion(k0=radial))
     noise_px, noise_u, misfit = _NOISE_PX, _FACTOR_U, np.nan
-    problem = _make_problem(tracks, state, noise_px, noise_u)
+    problem = _make_problem(tracks, state, noise_px, noise_u, held)
     options = SolverOptions(loss="cauchy", cost_tolerance=1e-6)
     for turn in range(_NOISE_ROUNDS):
-        problem = _make_problem(tracks, state, noise_px, noise_u)
+        problem = _make_problem(tracks, state, noise_px, noise_u, held)
         solved, summary = solve(problem, options)
         if turn == 0:
             misfit = summary.final_cost / len(tracks.u)
@@ -158,7 +163,11 @@ def _cam_points(tracks: VirtualTracks, state: Reconstruction) -> FloatArray:
 
 
 def _make_problem(
-    tracks: VirtualTracks, state: Reconstruction, noise_px: float, noise_u: float
+    tracks: VirtualTracks,
+    state: Reconstruction,
+    noise_px: float,
+    noise_u: float,
+    held: tuple[str, ...],
 ) -> Problem:
     """Return the problem of micro images that say the same as the tracks."""
     known = tracks.known
@@ -187,7 +196,7 @@ def _make_problem(
         translations_mm=state.translations_mm[views],
         points_world_mm=state.points_world_mm[points],
     )
-    return Problem(observations, _ANY_PIXEL_MM, some, fixed=_HELD)
+    return Problem(observations, _ANY_PIXEL_MM, some, fixed=(*_HELD, *held))
 
 
 def _merge(

@@ -1,14 +1,14 @@
 """The method's core: a workbench whose steps measure points and adjust the camera.
 
 `Workbench` holds views, points and micro images, from disk or from memory; `calibrate_bench` puts
-its steps in order. `find_poses` and `focus_in_memory` make what it begins with. `CalibrateOptions`
-holds the options of all stages.
+its steps in order. `focus_in_memory`, `find_poses` and, for several recordings, `find_models` make
+what it begins with. `CalibrateOptions` holds the options of all stages.
 """
 
 from lifcal.calibration.batch import calibrate_bench
 from lifcal.calibration.options import CalibrateOptions, list_settings
 from lifcal.calibration.priors import camera_priors
-from lifcal.calibration.start import find_poses
+from lifcal.calibration.start import find_models, find_poses
 from lifcal.calibration.views import View, focus_in_memory
 from lifcal.calibration.workbench import Workbench
 
@@ -18,6 +18,7 @@ __all__ = [
     "Workbench",
     "calibrate_bench",
     "camera_priors",
+    "find_models",
     "find_poses",
     "focus_in_memory",
     "list_settings",

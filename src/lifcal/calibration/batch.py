@@ -41,7 +41,9 @@ def calibrate_bench(bench: Workbench, listener: Listener | None = None) -> Adjus
     assert found is not None
     bench.check(found)
     with listener.status("cross-validating: solving halves of the recording"):
-        return cross_validate(found, bench.adjust_options)
+        found = cross_validate(found, bench.adjust_options)
+    bench.check_worlds(found)
+    return found
 
 
 def is_settled(before: Adjustment, after: Adjustment, sigmas_moved: float) -> bool:

@@ -31,7 +31,9 @@ _STEPS = 20
 
 
 def measure_depth_bias(
-    adjustment: Adjustment, depth_map: Callable[[int], tuple[Float32Array, float]]
+    adjustment: Adjustment,
+    depth_map: Callable[[int], tuple[Float32Array, float]],
+    n_views: int | None = None,
 ) -> DepthBias | None:
     """Compare depth maps with adjusted points; None if there are too few.
 
@@ -40,11 +42,13 @@ def measure_depth_bias(
     adjustment : Adjustment
     depth_map : callable
         Returns map and scale for the index of a view of the adjustment.
+    n_views : int, optional
+        The first so many views have maps; all without.
     """
     state, camera = adjustment.state, adjustment.camera
     points, views, _ = adjustment.problem.observations.pairs
     found, true = [], []
-    for view in range(len(state.rotations)):
+    for view in range(len(state.rotations) if n_views is None else n_views):
         mine = points[views == view]
         cam = state.points_world_mm[mine] @ state.rotations[view].T + state.translations_mm[view]
         seen = camera.principal_point_px + camera.array.focal_px * cam[:, :2] / cam[:, 2:]

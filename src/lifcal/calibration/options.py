@@ -45,6 +45,9 @@ class CalibrateOptions:
         Nominal focal length: a hint where the images leave F open, and a check of the result.
     scale : ScaleOptions
         What is known of lengths.
+    scales : tuple of ScaleOptions
+        The same for each recording, where recordings differ in it; if empty, `scale` holds for all
+        of them.
     depth : DepthOptions
         How virtual depth and focused images are made.
     sfm : SfmOptions
@@ -84,6 +87,7 @@ class CalibrateOptions:
     plane_error: float = 0.01
     settled_sigmas: float = 0.3
     timestamps: tuple[float, ...] | None = None
+    scales: tuple[ScaleOptions, ...] = ()
 
     def __post_init__(self) -> None:
         low, high = _PIXEL_SIZES_UM
@@ -99,12 +103,26 @@ class CalibrateOptions:
         for name in ("plane_error", "settled_sigmas"):
             if not getattr(self, name) >= 0.0:
                 raise InputError(f"{name} is {getattr(self, name)}, needs 0 or a positive number")
-        if self.scale.earlier is not None:
-            self.scale.earlier.check_pixel_size(self.pixel_size_mm)
+        for scale in (self.scale, *self.scales):
+            if scale.earlier is not None:
+                scale.earlier.check_pixel_size(self.pixel_size_mm)
         usual = AdjustOptions()
         for name, why in _OWN_ADJUST.items():
             if getattr(self.adjust, name) != getattr(usual, name):
                 raise InputError(f"adjust.{name} is chosen by the calibration: {why}")
+
+    def scale_of(self, recording: int) -> ScaleOptions:
+        """Return what is known of lengths in a recording."""
+        if not self.scales:
+            return self.scale
+        if not recording < len(self.scales):
+            raise InputError(f"{len(self.scales)} scales were given, there are more recordings")
+        return self.scales[recording]
+
+    @property
+    def length_error(self) -> float:
+        """Largest relative error that all known lengths of a recording have in common."""
+        return max(each.length_error for each in self.scales or (self.scale,))
 
     @property
     def pixel_size_mm(self) -> float:
@@ -128,10 +146,14 @@ class CalibrateOptions:
         """
         if self.timestamps is not None and len(self.timestamps) != len(names):
             raise DataError(f"{len(self.timestamps)} timestamps for {len(names)} frames")
-        distances = tuple(
-            replace(each, frame=find_name(each.frame, names)) for each in self.scale.distances
-        )
-        return replace(self, scale=replace(self.scale, distances=distances))
+
+        def check(scale: ScaleOptions) -> ScaleOptions:
+            distances = tuple(
+                replace(each, frame=find_name(each.frame, names)) for each in scale.distances
+            )
+            return replace(scale, distances=distances)
+
+        return replace(self, scale=check(self.scale), scales=tuple(map(check, self.scales)))
 
     def select_frames(self, indices: Sequence[int], count: int) -> CalibrateOptions:
         """Return the options for some frames of a recording of `count` frames.
@@ -145,8 +167,13 @@ class CalibrateOptions:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all options for JSON."""
-        content = asdict(replace(self, scale=replace(self.scale, others=())))
+        bare = (replace(scale, others=()) for scale in (self.scale, *self.scales))
+        content = asdict(replace(self, scale=next(bare), scales=tuple(bare)))
         content["scale"]["others"] = [dict(source.describe()) for source in self.scale.others]
+        for scale, entry in zip(self.scales, content["scales"], strict=True):
+            entry["others"] = [dict(source.describe()) for source in scale.others]
+        if not self.scales:
+            del content["scales"]
         plain: dict[str, Any] = make_plain(content)
         return plain
 

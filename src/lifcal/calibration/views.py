@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ class View:
     ----------
     name : str
     index : int
-        Number of the frame in its recording.
+        Number of the frame, among those of all recordings.
     time : float
         Timestamp; the index where none is known.
     read_focused : callable
@@ -43,6 +43,8 @@ class View:
     read_flat : callable
         Returns the raw, flat-fielded, (height, width) float32; NaN where a pixel is saturated or
         dark by vignetting.
+    recording : int
+        Number of the recording, from 0. Views of different recordings show different scenes.
     """
 
     name: str
@@ -52,6 +54,7 @@ class View:
     read_depth: Callable[[], Float32Array]
     read_sigma: Callable[[], Float32Array]
     read_flat: Callable[[], Float32Array]
+    recording: int = 0
 
 
 class DepthMaps:
@@ -78,6 +81,7 @@ def focus_in_memory(
     times: Sequence[float] | None = None,
     *,
     first_index: int = 0,
+    recording: int = 0,
 ) -> list[View]:
     """Focus frames and keep all that a calibration needs of them in memory.
 
@@ -91,7 +95,9 @@ def focus_in_memory(
     times : sequence of float, optional
         Timestamps; the indices without.
     first_index : int
-        Number of the first frame in its recording; others follow it.
+        Number of the first frame, among those of all recordings; others follow it.
+    recording : int
+        Number of the recording that the frames are of.
 
     Raises
     ------
@@ -103,11 +109,14 @@ def focus_in_memory(
     if engine.options.depth_range is None:
         engine.set_range(frames[i] for i in spread_choice(len(frames), _FRAMES_FOR_RANGE))
     return [
-        _keep_in_memory(
-            engine,
-            frame,
-            first_index + i,
-            float(first_index + i if times is None else times[i]),
+        replace(
+            _keep_in_memory(
+                engine,
+                frame,
+                first_index + i,
+                float(first_index + i if times is None else times[i]),
+            ),
+            recording=recording,
         )
         for i, frame in enumerate(frames)
     ]

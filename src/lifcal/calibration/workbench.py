@@ -6,6 +6,7 @@ A calibration adds views, starts from poses, chooses points, and then measures a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -19,13 +20,15 @@ from lifcal.bundle import (
     Distances,
     adjust,
 )
+from lifcal.bundle.cross_validation import name_world_split
+from lifcal.calibration.joining import Finished
 from lifcal.calibration.options import CalibrateOptions
 from lifcal.calibration.priors import camera_priors, choose_focus_term
-from lifcal.calibration.start import ViewStart, start_from_views
+from lifcal.calibration.start import ViewStart, start_from_models
 from lifcal.calibration.views import DepthMaps, View
 from lifcal.camera import MicroLensGrid
 from lifcal.diagnostics import Finding
-from lifcal.errors import EstimationError, InputError
+from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.listener import Listener, choose_listener
 from lifcal.measure import (
     MeasureOptions,
@@ -49,6 +52,7 @@ from lifcal.measure import (
 )
 from lifcal.reconstruction import Observations, Reconstruction
 from lifcal.scale import ScaleKnowledge, ScalePoints, ScaleViews, find_scale
+from lifcal.scale.picked import find_frame
 from lifcal.sfm import SfmModel
 from lifcal.virtual.optics import LensOptics
 
@@ -71,6 +75,9 @@ _LEAST_MEASURED = 0.5
 of them show."""
 _FEWEST_POINTS = 20
 """Points that a calibration needs: with fewer, a few wrong ones could not be told from the rest."""
+_OTHER_CAMERA_SIGMAS = 6.0
+"""Difference between the camera of one scene and that of the others, in sigmas, from which they are
+not one camera. Systematic errors of good recordings make up to 4."""
 _OPENINGS = (1.0, 30.0)
 """f-numbers that micro lenses can have. Lenses below the first cannot be made, and those above the
 second would be blurred by diffraction."""
@@ -144,10 +151,12 @@ class Workbench:
         Size of the focused images relative to the raw.
     options : CalibrateOptions
     frame_names : tuple of str
-        Names of all frames of the recording, in order; picked points refer to them. Those of the
+        Names of all frames of the recordings, in order; picked points refer to them. Those of the
         views if it is empty.
     noticed : tuple of Finding
         What was noticed before the first step, when the grid was found or frames were focused.
+    recording_names : tuple of str
+        Names of the recordings, for messages; numbers if it is empty.
     """
 
     grid: MicroLensGrid
@@ -156,10 +165,12 @@ class Workbench:
     options: CalibrateOptions
     frame_names: tuple[str, ...] = ()
     noticed: tuple[Finding, ...] = ()
+    recording_names: tuple[str, ...] = ()
     views: list[View] = field(default_factory=list)
     """Those that have a pose, once `start` was called."""
     array_to_sensor_px: float | None = None
     """B, as soon as it is known: not before the first adjustment, and not without a scale."""
+    _finished: Finished | None = None
     _findings: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
     _begin: ViewStart | None = None
     _reconstruction: Reconstruction | None = None
@@ -223,28 +234,68 @@ class Workbench:
             )
         self.views.append(view)
 
-    def start(self, model: SfmModel) -> None:
+    def add_finished(self, found: Adjustment) -> None:
+        """Adjust the scenes of a finished calibration of the same camera together with the new.
+
+        What was measured then is used again, beside what is measured now. It is as if all had been
+        calibrated together, but that nothing of the finished calibration is measured anew, so its
+        raws are not needed. Call it before `start`, whose start values are then those of the
+        finished camera.
+
+        Parameters
+        ----------
+        found : Adjustment
+            In adjustments of this workbench, the numbers of its views follow those of all frames
+            (`first_finished_view`), in their order.
+        """
+        if not np.isclose(found.problem.pixel_size_mm, self.options.pixel_size_mm, rtol=1e-6):
+            raise InputError(
+                f"the finished calibration has pixels of {1000.0 * found.problem.pixel_size_mm:g} "
+                f"um, not of {self.options.pixel_size_um:g} um"
+            )
+        if found.camera.image_size != self.grid.image_size:
+            raise InputError(
+                "the finished calibration has images of {} x {} px, not of {} x {} px".format(
+                    *found.camera.image_size, *self.grid.image_size
+                )
+            )
+        self._finished = Finished.of(found)
+
+    @property
+    def first_finished_view(self) -> int:
+        """Number of the first view of a finished calibration that was added."""
+        last = max((view.index for view in self.views), default=-1)
+        return max(len(self.frame_names), last + 1)
+
+    def start(self, model: SfmModel | Sequence[SfmModel]) -> None:
         """Take poses and tracks from structure from motion; views without a pose are left out.
 
         Parameters
         ----------
-        model : SfmModel
-            With one entry for each view that was added, in their order.
+        model : SfmModel, or sequence of SfmModel
+            With one entry for each view that was added, in their order. Several models are of
+            several scenes (`find_models`), and no view has a pose in two of them.
 
         Raises
         ------
         EstimationError
             If too few tracked points have a virtual depth.
         """
-        if len(model.cam_from_sfm) != len(self.views):
-            raise InputError(
-                f"the model has {len(model.cam_from_sfm)} images, {len(self.views)} views were "
-                "added"
-            )
-        begin = start_from_views(model, self.views, self.image_scale)
-        self.views = [self.views[i] for i in np.flatnonzero(model.registered).tolist()]
+        models = [model] if isinstance(model, SfmModel) else list(model)
+        for each in models:
+            if len(each.cam_from_sfm) != len(self.views):
+                raise InputError(
+                    f"the model has {len(each.cam_from_sfm)} images, {len(self.views)} views were "
+                    "added"
+                )
+        times_registered = np.sum([each.registered for each in models], axis=0)
+        if not models or times_registered.max(initial=0) > 1:
+            raise InputError("start needs models of different views, and at least one")
+        camera = None if self._finished is None else self._finished.state
+        begin = start_from_models(models, self.views, self.image_scale, camera)
+        self.views = [self.views[i] for i in np.flatnonzero(times_registered).tolist()]
         self._begin, self._reconstruction = begin, begin.reconstruction
-        self._findings["start"] = model.findings
+        self._findings["start"] = tuple(found for each in models for found in each.findings)
 
     def choose_points(self, listener: Listener | None = None) -> None:
         """Ask for the scale, and choose points and the micro images that show them.
@@ -261,39 +312,25 @@ class Workbench:
         self._reconstruction = state = begin.reconstruction
         self.array_to_sensor_px = None
         depth_map = DepthMaps(self.views, self.image_scale)
-        self._scale = find_scale(
-            self.options.scale.list_sources(), self._describe_views(depth_map), listener
-        )
-        self._findings["choose_points"] = self._scale.findings
+        self._scale, noticed = self._find_scale(begin.worlds, depth_map, listener)
+        if self._finished is not None:
+            self._scale = self._scale.unite(self._finished.known)
         extra = self._scale.points
         with listener.status("choosing points"):
             window = options.choose_window(self.optics.radius_px)
-            tracks = choose_tracks(
-                state,
-                begin.point_indices,
-                begin.view_indices,
-                depth_map,
-                self.grid.image_size,
-                window,
-                options.points,
-                None if extra is None else extra.points_world,
-            )
-            if len(tracks) < _FEWEST_POINTS:
-                raise EstimationError(
-                    f"only {len(tracks)} of {len(state.points_world_mm)} scene points lie apart, "
-                    f"on smooth surfaces, with a known virtual depth (need {_FEWEST_POINTS}): more "
-                    "texture, or nearer things, would help",
-                    stage="measure",
-                )
+            tracks, more = self._choose_tracks(begin, depth_map, window)
             points, references = state.points_world_mm[tracks.points], tracks.references
             if extra is not None:
                 points = np.concatenate([points, extra.points_world])
                 references = np.concatenate([references, extra.references])
             state = replace(state, points_world_mm=points)
             tracks = Tracks(np.arange(len(points)), references)
+        self._findings["choose_points"] = (*noticed, *more)
         options = replace(options, window_px=window)
         with listener.status("choosing micro images"):
-            pairs = find_views(state, tracks, depth_map, self.grid.image_size, options.views)
+            pairs = find_views(
+                state, tracks, depth_map, self.grid.image_size, options.views, begin.worlds
+            )
             images = _choose_images(state, tracks, pairs, self.grid, self.optics, options)
         found_px = np.full((len(images), 2), np.nan)
         anchored = np.zeros(len(images), np.bool_)
@@ -391,14 +428,21 @@ class Workbench:
             points_world_mm=state.points_world_mm[observations.point_ids],
             tilt=np.zeros(0),  # adjusted anew each time, and left out again if it does not pay
         )
+        distances, positions = self.distances, self.positions
+        if self._finished is not None:
+            first_view, first_point = self.first_finished_view, len(self.points.tracks)
+            observations = self._finished.join_observations(observations, first_view, first_point)
+            start = self._finished.join_state(start)
+            distances = self._finished.join_distances(distances, first_point)
+            positions = self._finished.join_positions(positions, first_view)
         return adjust(
             observations,
             start,
             self.options.pixel_size_mm,
             self.grid,
             self.adjust_options,
-            distances=self.distances,
-            positions=self.positions,
+            distances=distances,
+            positions=positions,
         )
 
     def accept(self, found: Adjustment) -> None:
@@ -407,18 +451,28 @@ class Workbench:
         if found.problem.scale_source is not None:
             camera = found.camera
             self.array_to_sensor_px = camera.parameters.array_to_sensor_mm / camera.pixel_size_mm
-        views = np.searchsorted(self.frame_indices, observations.view_ids)
+        view_ids, point_ids = observations.view_ids, observations.point_ids
+        if self._finished is not None:
+            first_view, first_point = self.first_finished_view, len(self.points.tracks)
+            self._finished = self._finished.follow(
+                state,
+                view_ids[view_ids >= first_view] - first_view,
+                point_ids[point_ids >= first_point] - first_point,
+            )
+            view_ids = view_ids[view_ids < first_view]
+            point_ids = point_ids[point_ids < first_point]
+        views = np.searchsorted(self.frame_indices, view_ids)
         kept = np.zeros(len(self.points.tracks), np.bool_)
-        kept[observations.point_ids] = True
+        kept[point_ids] = True
         seen = np.zeros(len(self.views), np.bool_)
         seen[views] = True
         before = self.reconstruction
         rotations = before.rotations.copy()
         translations = before.translations_mm.copy()
         points = before.points_world_mm.copy()
-        rotations[views] = state.rotations
-        translations[views] = state.translations_mm
-        points[observations.point_ids] = state.points_world_mm
+        rotations[views] = state.rotations[: len(view_ids)]
+        translations[views] = state.translations_mm[: len(view_ids)]
+        points[point_ids] = state.points_world_mm[: len(point_ids)]
         self._reconstruction = replace(
             before,
             array=state.array,
@@ -458,6 +512,31 @@ class Workbench:
             )
             self._findings["check"] = (noticed,)
 
+    def check_worlds(self, found: Adjustment) -> None:
+        """Notice if a scene gives another camera than the others, after cross-validation."""
+        self._findings["check_worlds"] = ()
+        if found.cross_validation is None:
+            return
+        worlds = len(found.problem.worlds)
+        splits = {split.name: split.in_sigmas() for split in found.cross_validation.splits}
+        noticed = []
+        for world in range(worlds):
+            sigmas = splits.get(name_world_split(world), {})
+            name = max(sigmas, key=lambda each: abs(sigmas[each]), default="")
+            if name and abs(sigmas[name]) > _OTHER_CAMERA_SIGMAS:
+                noticed.append(
+                    Finding.of(
+                        "recordings-disagree",
+                        f"world {world + 1} and the others are not of one camera: their {name} "
+                        f"differ by {abs(sigmas[name]):.1f} sigma. Was the lens focused anew, or "
+                        "exchanged, between the recordings? Then calibrate them apart",
+                        world=world + 1,
+                        parameter=name,
+                        sigmas=abs(sigmas[name]),
+                    )
+                )
+        self._findings["check_worlds"] = tuple(noticed[:1])
+
     # What the steps need
 
     @property
@@ -474,23 +553,155 @@ class Workbench:
             focus_strength=strength,
             plane_error=options.plane_error,
             clustered=True,
-            scale_error=0.0 if self._scale.points is None else options.scale.length_error,
+            scale_error=options.length_error if self._has_distances else 0.0,
             magnification_error=options.measure.magnification_error,
         )
 
-    def _describe_views(self, depth_map: DepthMaps) -> ScaleViews:
-        """Return the views as sources of scale see them."""
-        views = self.views
-        names = {view.index: view.name for view in views}
-        every = tuple(names.get(i, "") for i in range(max(names) + 1))
+    @property
+    def _has_distances(self) -> bool:
+        """Whether distances are known, here or in a finished calibration that was added."""
+        known = self._finished is not None and self._finished.problem.distances is not None
+        return known or self._scale.points is not None
+
+    def _find_scale(
+        self, worlds: IntArray, depth_map: DepthMaps, listener: Listener
+    ) -> tuple[ScaleKnowledge, tuple[Finding, ...]]:
+        """Ask the sources of scale about every world; return what they know, and what was noticed.
+
+        A source need not find anything in every world: the camera that all share carries the scale
+        over.
+
+        Raises
+        ------
+        DataError
+            If sources were given and find nothing in any world.
+        """
+        n_worlds = int(worlds.max(initial=0)) + 1
+        if n_worlds == 1:
+            view = self._describe_views(depth_map)
+            sources = self.options.scale_of(self.views[0].recording).list_sources()
+            known = find_scale(sources, view, listener)
+            return known, known.findings
+        self._check_picked()
+        known, errors = ScaleKnowledge(), []
+        for world in range(n_worlds):
+            members = np.flatnonzero(worlds == world)
+            recording = self.views[int(members[0])].recording
+            mine = {self.views[i].name for i in members.tolist()}
+            scale = self.options.scale_of(recording)
+            scale = scale.select_picked(self._name_frames(), mine)
+            view = self._describe_views(depth_map, members)
+            for source in scale.list_sources():
+                try:
+                    found = source.find(view, listener)
+                except DataError as error:
+                    errors.append((world, error))
+                    continue
+                label = f" ({self.name_recording(recording)})"
+                known = known.unite(found.of_views(members, label))
+        if errors and not known.is_metric:
+            raise errors[0][1]
+        noticed = tuple(
+            Finding.of(
+                "world-without-scale",
+                f"world {world + 1} has no scale of its own ({error}): it follows from the camera, "
+                "which is the same in all worlds",
+                world=world + 1,
+            )
+            for world, error in errors
+        )
+        return known, (*known.findings, *noticed)
+
+    def _check_picked(self) -> None:
+        """Raise DataError if points were picked in a frame that has no pose."""
+        names = [view.name for view in self.views]
+        scales = {id(scale): scale for scale in map(self.options.scale_of, self._recordings)}
+        for scale in scales.values():
+            for picked in scale.distances:
+                find_frame(picked.frame, self._name_frames(), names)
+
+    @property
+    def _recordings(self) -> list[int]:
+        """Recordings that have views, in order."""
+        return sorted({view.recording for view in self.views})
+
+    def name_recording(self, recording: int) -> str:
+        """Return what messages call a recording."""
+        if recording < len(self.recording_names):
+            return self.recording_names[recording]
+        return f"recording {recording + 1}"
+
+    def _choose_tracks(
+        self, begin: ViewStart, depth_map: DepthMaps, window: float
+    ) -> tuple[Tracks, list[Finding]]:
+        """Choose the points of every world; return them, and which worlds have too few.
+
+        Raises
+        ------
+        EstimationError
+            If all have too few.
+        """
+        state, extra = begin.reconstruction, self._scale.points
+        n_worlds = int(begin.worlds.max(initial=0)) + 1
+        chosen: list[Tracks] = []
+        findings: list[Finding] = []
+        for world in range(n_worlds):
+            mine = begin.worlds[begin.view_indices] == world
+            besides = None
+            if extra is not None:
+                besides = extra.points_world[begin.worlds[extra.references] == world]
+            tracks = choose_tracks(
+                state,
+                begin.point_indices[mine],
+                begin.view_indices[mine],
+                depth_map,
+                self.grid.image_size,
+                window,
+                self.options.measure.points,
+                besides,
+            )
+            if len(tracks) >= _FEWEST_POINTS:
+                chosen.append(tracks)
+                continue
+            tracked = len(np.unique(begin.point_indices[mine]))
+            count = len(state.points_world_mm) if n_worlds == 1 else tracked
+            error = EstimationError(
+                f"only {len(tracks)} of {count} scene points lie apart, "
+                f"on smooth surfaces, with a known virtual depth (need {_FEWEST_POINTS}): more "
+                "texture, or nearer things, would help",
+                stage="measure",
+            )
+            if world == n_worlds - 1 and not chosen:
+                raise error
+            text = f"world {world + 1} is left out: {error}"
+            findings.append(Finding.of("world-left-out", text, world=world + 1))
+        tracks = Tracks(
+            np.concatenate([each.points for each in chosen]),
+            np.concatenate([each.references for each in chosen]),
+        )
+        return tracks, findings
+
+    def _name_frames(self) -> tuple[str, ...]:
+        names = {view.index: view.name for view in self.views}
+        return self.frame_names or tuple(names.get(i, "") for i in range(max(names) + 1))
+
+    def _describe_views(self, depth_map: DepthMaps, members: IntArray | None = None) -> ScaleViews:
+        """Return the views, or some of them, as sources of scale see them."""
+        state = self.reconstruction
+        numbers = np.arange(len(self.views)) if members is None else members
+        if members is not None:
+            state = state.with_scene(
+                state.rotations[members], state.translations_mm[members], state.points_world_mm
+            )
+        views = [self.views[i] for i in numbers.tolist()]
         return ScaleViews(
-            self.reconstruction,
-            self.frame_names or every,
-            self.frame_indices,
+            state,
+            self._name_frames(),
+            self.frame_indices[numbers],
             np.array([view.time for view in views]),
             self.image_scale,
             lambda number: views[number].read_focused(),
-            lambda number, xy: float(sample_map(*depth_map(number), xy[None])[0]),
+            lambda number, xy: float(sample_map(*depth_map(int(numbers[number])), xy[None])[0]),
         )
 
     def _own_optics(self) -> LensOptics:

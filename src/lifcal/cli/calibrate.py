@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,6 @@ from lifcal.sources import check_files, list_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from typing import Any
 
     from lifcal.pipeline.calibration import Calibration
 
@@ -27,7 +26,11 @@ _SCALE = "Scale"
 def calibrate(
     raws: Annotated[
         list[str],
-        typer.Argument(metavar="RAWS...", help="Raws: files, folders, globs, videos."),
+        typer.Argument(
+            metavar="RAWS...",
+            help="Raws: files, folders, globs, videos. Several folders, globs or videos are "
+            "several recordings of one camera, each of a scene of its own.",
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     pixel_size_um: Annotated[float, typer.Option(help="Pixel pitch of the sensor.")],
@@ -49,12 +52,18 @@ def calibrate(
         typer.Option(help="Focal length engraved on the lens: a hint, and a check of the result."),
     ] = None,
     marker_size_mm: Annotated[
-        float | None,
-        typer.Option(help="Side of ArUco markers in the scene.", rich_help_panel=_SCALE),
+        list[str] | None,
+        typer.Option(
+            metavar="FLOAT",
+            help="Side of ArUco markers in the scene. This, --marker-distances, --distances and "
+            "--trajectory may be given once for each recording, 'none' for one without.",
+            rich_help_panel=_SCALE,
+        ),
     ] = None,
     marker_distances: Annotated[
-        Path | None,
+        list[str] | None,
         typer.Option(
+            metavar="PATH",
             help="Known distances between the centers of markers, 'id1 id2 mm sigma' a line.",
             rich_help_panel=_SCALE,
         ),
@@ -63,15 +72,17 @@ def calibrate(
         str, typer.Option(help="Of the markers.", rich_help_panel=_SCALE)
     ] = "DICT_6X6_250",
     distances: Annotated[
-        Path | None,
+        list[str] | None,
         typer.Option(
+            metavar="PATH",
             help="'frame x1 y1 x2 y2 mm sigma' a line: points picked in a focused image.",
             rich_help_panel=_SCALE,
         ),
     ] = None,
     trajectory: Annotated[
-        Path | None,
+        list[str] | None,
         typer.Option(
+            metavar="PATH",
             help="Known poses, TUM format; the timestamp is the frame's index, or --timestamps.",
             rich_help_panel=_SCALE,
         ),
@@ -93,7 +104,7 @@ def calibrate(
         Path | None,
         typer.Option(help="One time a line, for every raw, for poses.txt; the index without."),
     ] = None,
-    points: Annotated[int, typer.Option(help="Scene points to measure.")] = 1000,
+    points: Annotated[int, typer.Option(help="Scene points to measure in each scene.")] = 1000,
     loss: Annotated[str, typer.Option(help="Robust loss: none, huber or cauchy.")] = "cauchy",
     distortion: Annotated[
         str, typer.Option(help="brown, auto (terms that pay), none or division.")
@@ -135,6 +146,14 @@ def calibrate(
             "folder beside it, and calibrate.",
         ),
     ] = False,
+    add: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A finished calibration of the same camera: what it measured is adjusted together "
+            "with the new recording.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
@@ -144,7 +163,9 @@ def calibrate(
     """
     # Before anything heavy is imported, so that a slip of the hand is told at once.
     list_files(raws)
-    check_files(white, grid, xml, marker_distances, distances, trajectory, timestamps)
+    tables = [_parse_each(words) for words in (marker_distances, distances, trajectory)]
+    check_files(white, grid, xml, timestamps, *(path for found in tables for path in found or ()))
+    sizes = _parse_sizes(marker_size_mm)
     from lifcal.pipeline import calibrate
     from lifcal.pipeline.executors import open_executor
 
@@ -162,11 +183,11 @@ def calibrate(
             frames=frames,
             exclude=exclude,
             focal_length_mm=focal_length_mm,
-            marker_size_mm=marker_size_mm,
-            marker_distances=marker_distances,
+            marker_size_mm=_one_or_all(sizes),
+            marker_distances=_one_or_all(tables[0]),
             dictionary=dictionary,
-            distances=distances,
-            trajectory=trajectory,
+            distances=_one_or_all(tables[1]),
+            trajectory=_one_or_all(tables[2]),
             trajectory_sigma_mm=trajectory_sigma_mm,
             known=None if known is None else _parse_known(known),
             timestamps=timestamps,
@@ -181,6 +202,7 @@ def calibrate(
             listener=listener,
             executor=executor,
             force=force,
+            add=add,
         )
     if as_json:
         print(json.dumps(found.summary, indent=2))
@@ -210,6 +232,28 @@ def _parse_known(text: str) -> str | dict[str, float | str]:
         if not equals:
             raise InputError(f"--known {text!r}: needs a camera.json, or f_L=16.748,B=0.376 (mm)")
     return known
+
+
+def _parse_each(words: list[str] | None) -> list[str | None] | None:
+    """Return what was given for each recording, None for 'none'."""
+    return None if not words else [None if word.lower() == "none" else word for word in words]
+
+
+def _parse_sizes(words: list[str] | None) -> list[float | None] | None:
+    found = _parse_each(words)
+    try:
+        return None if found is None else [None if x is None else float(x) for x in found]
+    except ValueError:
+        raise InputError(
+            f"--marker-size-mm {' '.join(words or ())}: needs a number of mm, or 'none'"
+        ) from None
+
+
+def _one_or_all(found: list[Any] | None) -> Any:
+    """Return what holds for all recordings, or a list with one for each."""
+    if found is None:
+        return None
+    return found[0] if len(found) == 1 else found
 
 
 def _parse_settings(texts: list[str]) -> dict[str, str]:
@@ -246,6 +290,14 @@ def print_calibration(found: Calibration, told: Collection[str] = ()) -> None:
         f"{summary['rms_px']:.3f} px; scale: {summary['scale_source'] or 'none'}.",
         soft_wrap=True,
     )
+    worlds = summary.get("worlds", ())
+    if len(worlds) > 1:
+        for world in worlds:
+            output().print(
+                f"World {world['number']}: {world['recording']}, {len(world['frames'])} frames, "
+                f"{world['n_points']} points, poses in {world['poses']}.",
+                soft_wrap=True,
+            )
     output().print(found.verdict, soft_wrap=True)
     for reason in summary["verdict"]["reasons"][1:]:
         output().print(f"- {reason}", soft_wrap=True)

@@ -20,6 +20,13 @@ def evaluate(
     truth: Annotated[
         Path, typer.Option(help="Folder that lifcal simulate wrote, or its truth folder.")
     ],
+    world: Annotated[
+        int,
+        typer.Option(
+            help="Number of the world whose trajectory and depths are compared, of a calibration "
+            "from several recordings; the truth is that of its recording."
+        ),
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare a calibration with the truth of a simulation.
@@ -29,7 +36,7 @@ def evaluate(
     from lifcal.evaluate import evaluate_calibration
 
     with RichListener().status("comparing"):
-        found = evaluate_calibration(folder, truth)
+        found = evaluate_calibration(folder, truth, world)
     if as_json:
         print(json.dumps(found.as_dict(), indent=2, allow_nan=False))
     else:

@@ -64,6 +64,13 @@ def export(
         bool,
         typer.Option("--images/--no-images", help="colmap, nerfstudio: write images/."),
     ] = True,
+    world: Annotated[
+        int,
+        typer.Option(
+            help="colmap, nerfstudio, authors: number of the world, of a calibration from several "
+            "recordings."
+        ),
+    ] = 1,
 ) -> None:
     """Write a calibration for other programs.
 
@@ -76,6 +83,8 @@ def export(
         raise InputError(f"{given} is for {', '.join(_CAMERAS)} only, not for {to}")
     if to not in _SCENES and not images:
         raise InputError(f"--no-images is for {', '.join(_SCENES)} only, not for {to}")
+    if to in _CAMERAS and world != 1:
+        raise InputError(f"--world is not for {', '.join(_CAMERAS)}: all worlds share the camera")
     if to not in _CAMERAS and out.is_file():
         raise DataError(f"{out}: is a file, needs a folder")
     if to in _CAMERAS:
@@ -83,7 +92,12 @@ def export(
         return
     from lifcal.export import open_calibration
 
-    calibration = open_calibration(folder)
+    calibration = open_calibration(folder, world)
+    if calibration.n_worlds > 1:
+        say_note(
+            f"poses and points are those of world {world} of {calibration.n_worlds}; --world "
+            "chooses another one"
+        )
     if to in _SCENES:
         _export_scene(calibration, to, out, images)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ class Evaluation:
         return {**asdict(self), "folder": str(self.folder), "truth": str(self.truth)}
 
 
-def evaluate_calibration(folder: str | Path, truth: str | Path) -> Evaluation:
+def evaluate_calibration(folder: str | Path, truth: str | Path, world: int = 1) -> Evaluation:
     """Compare a calibration folder with the truth of a simulation.
 
     Parameters
@@ -77,13 +78,16 @@ def evaluate_calibration(folder: str | Path, truth: str | Path) -> Evaluation:
         points.ply and observations.csv.
     truth : str or Path
         Folder of a simulation, or the folder `truth` in it.
+    world : int
+        Number of the world, from 1, whose trajectory and depths are compared. The truth must be
+        that of its recording.
 
     Raises
     ------
     DataError
         If a file is missing or broken, or the two are not of the same camera and frames.
     """
-    calibration = open_calibration(folder)
+    calibration = open_calibration(folder, world)
     truth = _find_truth(Path(truth))
     physical = read_camera(truth / "camera.json")
     best_fit = truth / "best_fit.json"
@@ -96,6 +100,11 @@ def evaluate_calibration(folder: str | Path, truth: str | Path) -> Evaluation:
         notes.append(
             "the calibration has no scale: only F, c, alpha and the distortion are compared, and "
             "the scale of the trajectory is aligned"
+        )
+    if calibration.n_worlds > 1:
+        notes.append(
+            f"trajectory and depths are those of world {world} of {calibration.n_worlds}; --world "
+            "chooses another one"
         )
     if camera.covariance is None:
         notes.append("camera.json has no covariance: no errors in sigmas")
@@ -175,9 +184,13 @@ def _frame_number(calibration: StoredCalibration, row: int) -> int:
     """Return the index of a view's frame in the simulation.
 
     Simulated frames are named by their index, which is valid even if only some of them were used.
-    Frames with other names are identified by their position in the sequence.
+    With several recordings the name ends in that index. Frames with other names are identified by
+    their position in the sequence.
     """
     name = calibration.names[row]
+    if calibration.n_worlds > 1:
+        number = re.search(r"([0-9]+)(_(png|tiff?))?$", name)
+        name = number.group(1) if number else name
     return int(name) if name.isascii() and name.isdigit() else int(calibration.views[row])
 
 
@@ -196,7 +209,7 @@ def _match_frames(calibration: StoredCalibration, truth: Path) -> dict[int, Rigi
     if not matched:
         theirs = f"{min(true)} to {max(true)}" if true else "none"
         raise DataError(
-            f"{calibration.folder / 'poses.txt'}: no frame in common with {truth / 'poses.txt'}: "
+            f"{calibration.poses_path}: no frame in common with {truth / 'poses.txt'}: "
             f"frames {min(numbers)} to {max(numbers)} here, {theirs} there"
         )
     return matched
@@ -210,7 +223,7 @@ def _compare_depths(
     notes: list[str],
 ) -> DepthComparison | None:
     needed = (
-        calibration.folder / "points.ply",
+        calibration.points_path,
         calibration.folder / "observations.csv",
         truth / "pinhole.json",
         truth / "depth",

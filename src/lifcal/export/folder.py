@@ -12,8 +12,9 @@ import numpy as np
 
 from lifcal.arrays import FloatArray, IntArray, read_only
 from lifcal.bundle import FocusTerm, Layout, Problem
+from lifcal.bundle.files import name_for_world
 from lifcal.camera import PlenopticCamera, read_camera
-from lifcal.errors import ConfigError, DataError
+from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import read_bytes, read_json
 from lifcal.geometry import RigidTransform, read_tum
 from lifcal.reconstruction import Observations, Reconstruction, read_observations
@@ -41,6 +42,8 @@ class StoredCalibration:
         Name of each registered frame: its raw's name without the suffix.
     world_from_cam : tuple of RigidTransform
         Pose of each registered frame.
+    world : int
+        Number of the world, from 1, that views, poses, points and observations are of.
     """
 
     folder: Path
@@ -48,6 +51,22 @@ class StoredCalibration:
     views: IntArray
     names: tuple[str, ...]
     world_from_cam: tuple[RigidTransform, ...]
+    world: int = 1
+
+    @property
+    def n_worlds(self) -> int:
+        """Number of worlds: of scenes that share no point, but the camera."""
+        return max(len(self.summary.get("worlds", ())), 1)
+
+    @property
+    def poses_path(self) -> Path:
+        """The file of the poses."""
+        return self.folder / name_for_world("poses.txt", self.world - 1)
+
+    @property
+    def points_path(self) -> Path:
+        """The file of the scene points."""
+        return self.folder / name_for_world("points.ply", self.world - 1)
 
     @property
     def covariance(self) -> FloatArray | None:
@@ -60,7 +79,7 @@ class StoredCalibration:
     @cached_property
     def points_world_mm(self) -> FloatArray:
         """Scene points, (n_points, 3); DataError if points.ply is missing or broken."""
-        return read_only(_read_ply(self.folder / "points.ply"))
+        return read_only(_read_ply(self.points_path)[0])
 
     @cached_property
     def seen(self) -> SeenPoints:
@@ -153,11 +172,20 @@ def points_in_cameras(
     return points_cam
 
 
-def open_calibration(folder: str | Path) -> StoredCalibration:
+def open_calibration(folder: str | Path, world: int = 1) -> StoredCalibration:
     """Open a folder that `lifcal calibrate` or `lifcal adjust` wrote.
+
+    Parameters
+    ----------
+    folder : str or Path
+    world : int
+        Number of the world whose poses and points are read, from 1. Several recordings of one
+        camera are several worlds; a single recording is one.
 
     Raises
     ------
+    InputError
+        If there is no such world.
     DataError
         If the folder, camera.json or poses.txt is missing or broken.
     """
@@ -165,11 +193,13 @@ def open_calibration(folder: str | Path) -> StoredCalibration:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; needs one that lifcal calibrate wrote")
     camera = read_camera(folder / "camera.json")
-    path = folder / "poses.txt"
+    known, n_worlds = _read_frames(folder, world)
+    if not 1 <= world <= n_worlds:
+        raise InputError(f"world is {world}: {folder} has worlds 1 to {n_worlds}")
+    path = folder / name_for_world("poses.txt", world - 1)
     trajectory = read_tum(path)
     if len(trajectory.timestamps) == 0:
         raise DataError(f"{path}: holds no pose")
-    known = _read_frames(folder)
     views = _find_views(trajectory.timestamps, known, path)
     order = np.argsort(views, kind="stable")
     views = views[order]
@@ -177,7 +207,7 @@ def open_calibration(folder: str | Path) -> StoredCalibration:
         raise DataError(f"{path}: frame {views[:-1][np.diff(views) == 0][0]} appears twice")
     names = tuple(known[view].name if view in known else f"{view:04d}" for view in views.tolist())
     poses = tuple(trajectory.world_from_cam[i] for i in order)
-    return StoredCalibration(folder, camera, read_only(views), names, poses)
+    return StoredCalibration(folder, camera, read_only(views), names, poses, world)
 
 
 def _read_seen_points(calibration: StoredCalibration) -> SeenPoints:
@@ -190,10 +220,13 @@ def _read_seen_points(calibration: StoredCalibration) -> SeenPoints:
         if not (isinstance(listed, list) and all(type(value) is int for value in listed)):
             raise DataError(f"{folder / 'summary.json'}: point_ids needs a list of whole numbers")
         ids = np.unique(np.array(listed, np.int64))
+    if calibration.n_worlds > 1:
+        own = _read_ply(calibration.points_path)[1]
+        ids = ids if own is None else own
     if len(ids) != len(points):
         where = "observations.csv" if listed is None else "point_ids of summary.json"
         raise DataError(
-            f"{folder / 'points.ply'}: {len(points)} points for {len(ids)} ids of {where}"
+            f"{calibration.points_path}: {len(points)} points for {len(ids)} ids of {where}"
         )
     view_ids = observations.view_ids[observations.view_indices]
     point_ids = observations.point_ids[observations.point_indices]
@@ -256,12 +289,16 @@ class _Frame:
     time: float
 
 
-def _read_frames(folder: Path) -> dict[int, _Frame]:
-    """Return name and timestamp of each frame that summary.json lists, by its index."""
+def _read_frames(folder: Path, world: int) -> tuple[dict[int, _Frame], int]:
+    """Return name and timestamp of the frames of a world by their index, and how many worlds are.
+
+    Of a single world, these are all frames that summary.json lists.
+    """
     path = folder / "summary.json"
     content = read_json(path) if path.exists() else {}
     try:
-        return {
+        worlds = [[int(index) for index in entry["frames"]] for entry in content.get("worlds", [])]
+        frames = {
             int(frame["index"]): _Frame(
                 str(frame["name"]), float(frame.get("time", frame["index"]))
             )
@@ -269,8 +306,12 @@ def _read_frames(folder: Path) -> dict[int, _Frame]:
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         raise DataError(
-            f"{path}: frames needs a list of {{name, index, registered, time}}"
+            f"{path}: frames needs a list of {{name, index, registered, time}}, and worlds a list "
+            "of {frames}"
         ) from None
+    if len(worlds) > 1 and 1 <= world <= len(worlds):
+        frames = {index: frames[index] for index in worlds[world - 1] if index in frames}
+    return frames, max(len(worlds), 1)
 
 
 def _find_views(times: FloatArray, known: dict[int, _Frame], path: Path) -> IntArray:
@@ -291,8 +332,8 @@ def _find_views(times: FloatArray, known: dict[int, _Frame], path: Path) -> IntA
     return views
 
 
-def _read_ply(path: Path) -> FloatArray:
-    """Read the points of a PLY text file, which are in meters; return them in mm, (n, 3)."""
+def _read_ply(path: Path) -> tuple[FloatArray, IntArray | None]:
+    """Read the points of a PLY text file, which are in meters; return them in mm, and their ids."""
     text = read_bytes(path, limit=1 << 30).decode("ascii", errors="replace").replace("\r\n", "\n")
     head, end, body = text.partition("end_header\n")
     lines = [line.split() for line in head.splitlines()]
@@ -314,4 +355,6 @@ def _read_ply(path: Path) -> FloatArray:
     points: FloatArray = np.ascontiguousarray(values[:, places]) * 1000.0
     if not np.isfinite(points).all():
         raise DataError(f"{path}: has points that are not finite")
-    return points
+    if "point" not in columns:
+        return points, None
+    return points, np.rint(values[:, columns.index("point")]).astype(np.int64)

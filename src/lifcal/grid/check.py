@@ -61,6 +61,10 @@ unknowns along each axis. With fewer parts only a shift is fitted."""
 _LEAST_MOVE, _LEAST_STRETCH = 0.003, 0.01
 """Smallest shift, and smallest stretch at the corners, for which a grid is moved, in pitches.
 Smaller ones have no effect on depth."""
+_LARGE_CHANGE, _OTHER_CAMERA = 0.004, 0.02
+"""Shift or stretch between the grids of two recordings, in pitches, from which a finding is made,
+and from which they are not of one camera. Recordings of a camera that nobody touched differ by
+0.001; a lens that is focused from 1 m to 0.8 m stretches the grid of a Raytrix R5 by 0.006."""
 _SURE_SIGMAS = 5.0
 """A grid is moved only by more than this many standard deviations of the fitted centers; less may
 be noise."""
@@ -149,6 +153,27 @@ class GridOffset:
         """Largest change of the shift from the middle to the corners."""
         corners = np.array([[1.0, 1.0], [1.0, -1.0]])
         return float(np.hypot(*(corners @ self.move_px[1:]).T).max())
+
+    def minus(self, other: GridOffset) -> GridOffset:
+        """Return the offset from where another one is."""
+        return GridOffset(
+            self.move_px - other.move_px, math.nan, math.hypot(self.sigma_px, other.sigma_px)
+        )
+
+    def tells_change(self, grid: MicroLensGrid) -> tuple[bool, bool]:
+        """Tell whether the offset between two recordings is more than noise, and how grave it is.
+
+        Returns
+        -------
+        changed, other : bool
+            Lens or array moved between them; and so much that they are not of one camera.
+        """
+        size = max(float(np.hypot(*self.move_px[0])), self.stretch_px)
+        noise = _SURE_SIGMAS * self.sigma_px
+        return (
+            size > max(_LARGE_CHANGE * grid.pitch_px, noise),
+            size > max(_OTHER_CAMERA * grid.pitch_px, noise),
+        )
 
     def is_far(self, grid: MicroLensGrid) -> bool:
         """Tell whether the offset is larger than refitting or refocusing a lens can cause."""

@@ -27,7 +27,7 @@ from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import read_bytes
 from lifcal.imaging.files import decode_image
 from lifcal.imaging.image_headers import ImageHeader, read_header
-from lifcal.sources import VIDEO_SUFFIXES, list_files
+from lifcal.sources import VIDEO_SUFFIXES, list_recordings
 
 BAYER = {
     "rggb": cv2.COLOR_BayerBG2RGB,  # OpenCV's names begin at the pattern's second row and column
@@ -107,6 +107,9 @@ class Frames:
             else:
                 self._places.append((file, -1))
         self.names: tuple[str, ...] = _make_names(self._places)
+        self.recordings: tuple[int, ...] = (0,) * len(self._places)
+        """Number of the recording of each frame; each recording shows a scene of its own."""
+        self.recording_names: tuple[str, ...] = ("recording 1",)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -125,7 +128,36 @@ class Frames:
         vars(chosen).pop("image_size", None)
         chosen._places = [self._places[index] for index in indices]
         chosen.names = tuple(self.names[index] for index in indices)
+        chosen.recordings = tuple(self.recordings[index] for index in indices)
         return chosen
+
+    def divide(self, counts: Sequence[int], names: Sequence[str]) -> None:
+        """Note that the frames are of several recordings, with so many frames each, in order."""
+        if sum(counts) != len(self) or len(names) != len(counts):
+            raise InputError(f"recordings of {sum(counts)} frames, there are {len(self)}")
+        self.recordings = tuple(i for i, count in enumerate(counts) for _ in range(count))
+        self.recording_names = tuple(names)
+
+    def members(self, recording: int) -> list[int]:
+        """Return the indices of the frames of a recording."""
+        return [index for index, number in enumerate(self.recordings) if number == recording]
+
+    def check_alike(self) -> None:
+        """Raise DataError if recordings differ in image size or bit depth."""
+        found = {
+            number: self.select(self.members(number))._expected
+            for number in sorted(set(self.recordings))
+        }
+        first, *others = found
+        for number in others:
+            if found[number] == found[first]:
+                continue
+            ours, theirs = ("{} x {} px of {} bit".format(*found[i]) for i in (number, first))
+            raise DataError(
+                f"{self.recording_names[number]}: frames of {ours}, but "
+                f"{self.recording_names[first]} has {theirs}: recordings of one camera have one "
+                "image size and one bit depth. Calibrate them apart"
+            )
 
     @cached_property
     def image_size(self) -> tuple[int, int]:
@@ -286,7 +318,7 @@ class ArrayFrames(Frames):
 
 
 def open_frames(
-    sources: str | Path | Sequence[str | Path],
+    sources: str | Path | Sequence[str | Path | Sequence[str | Path]],
     *,
     bayer: str | None = None,
     white: str | Path | None = None,
@@ -298,6 +330,8 @@ def open_frames(
     sources : path, glob, or sequence of them
         Folders (their images, not those of folders inside), globs, images and videos. Images of a
         folder or glob are sorted by name in natural order (2 before 10). A list keeps its order.
+        Each folder, glob and video is a recording of its own, single images belong to that of their
+        folder, and a list inside the list is one recording (`Frames.recordings`).
     bayer : str or None
         'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
     white : path, optional
@@ -309,11 +343,25 @@ def open_frames(
         If something does not exist, or there is no image in a folder.
     """
     _check_bayer(bayer)
-    files = list_files(sources)
-    if white is not None and len(files) > 1 and Path(white).is_file():
-        raws = [file for file in files if not _is_same(file, Path(white))]
-        files = raws or files
-    return Frames(files, bayer)
+    recordings = [(found.name, list(found.files)) for found in list_recordings(sources)]
+    if white is not None and Path(white).is_file():
+        recordings = [(name, _leave_out(files, Path(white))) for name, files in recordings]
+        if any(files for _, files in recordings):
+            recordings = [(name, files) for name, files in recordings if files]
+        else:
+            recordings = [(found.name, list(found.files)) for found in list_recordings(sources)]
+    frames = Frames([file for _, files in recordings for file in files], bayer)
+    counts = [0] * len(recordings)
+    number_of = {file: i for i, (_, files) in enumerate(recordings) for file in files}
+    for path, _ in frames._places:
+        counts[number_of[path]] += 1
+    frames.divide(counts, [name for name, _ in recordings])
+    return frames
+
+
+def _leave_out(files: Sequence[Path], white: Path) -> list[Path]:
+    """Return the files that are not the white image."""
+    return [file for file in files if not _is_same(file, white)]
 
 
 def _is_same(file: Path, white: Path) -> bool:

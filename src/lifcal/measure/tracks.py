@@ -106,11 +106,13 @@ def find_views(
     depth_map: DepthMap,
     image_size: tuple[int, int],
     most_views: int,
+    worlds: IntArray | None = None,
 ) -> tuple[IntArray, IntArray]:
     """Return (track, view) for every view whose depth map agrees with the depth of a track's point.
 
     There are at most `most_views` views of a track, evenly spread over the recording. The pairs are
-    sorted by track and view.
+    sorted by track and view. If the views belong to several `worlds`, (n_views,), a point is looked
+    for only in views of the world of its reference view.
     """
     n = len(tracks)
     width, height = image_size
@@ -126,7 +128,10 @@ def find_views(
         there = np.full(n, np.nan)
         there[inside] = sample_map(u_map, scale, xy[inside])
         with np.errstate(invalid="ignore"):
-            seen = np.flatnonzero(np.abs(there / u - 1.0) < _SAME_DEPTH)
+            same = np.abs(there / u - 1.0) < _SAME_DEPTH
+        if worlds is not None:
+            same &= worlds[tracks.references] == worlds[view]
+        seen = np.flatnonzero(same)
         found_tracks.append(seen)
         found_views.append(np.full(len(seen), view))
     all_tracks, all_views = np.concatenate(found_tracks), np.concatenate(found_views)

@@ -10,6 +10,7 @@ continues. To put the steps of a calibration in an order of your own, use `lifca
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from lifcal.imaging.frames import Frames
     from lifcal.listener import Listener
+    from lifcal.pipeline.added import AddedCalibration
     from lifcal.pipeline.calibration import Calibration
     from lifcal.pipeline.choice import FrameChoice
     from lifcal.pipeline.focusing import FocusRun
@@ -33,10 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["calibrate", "find_grid", "focus"]
 
 Raws: TypeAlias = (
-    "str | Path | Sequence[str | Path] | Frames | npt.NDArray[np.generic]"
-    " | Sequence[npt.NDArray[np.generic]]"
+    "str | Path | Sequence[str | Path | Sequence[str | Path]] | Frames | npt.NDArray[np.generic]"
+    " | Sequence[npt.NDArray[np.generic]] | Sequence[Sequence[npt.NDArray[np.generic]]]"
 )
-"""Where raws come from: paths, frames that were opened, or arrays in memory."""
+"""Where raws come from: paths, frames that were opened, or arrays in memory. A list of lists is of
+several recordings."""
 
 
 def calibrate(
@@ -52,14 +55,14 @@ def calibrate(
     frames: tuple[int, int] | None = None,
     exclude: str | Sequence[str] | None = None,
     focal_length_mm: float | None = None,
-    marker_size_mm: float | None = None,
-    marker_distances: str | Path | None = None,
+    marker_size_mm: float | Sequence[float | None] | None = None,
+    marker_distances: str | Path | Sequence[str | Path | None] | None = None,
     dictionary: str = "DICT_6X6_250",
-    distances: str | Path | None = None,
-    trajectory: str | Path | None = None,
+    distances: str | Path | Sequence[str | Path | None] | None = None,
+    trajectory: str | Path | Sequence[str | Path | None] | None = None,
     trajectory_sigma_mm: float = 1.0,
     known: str | Path | Mapping[str, float | str | Path] | None = None,
-    timestamps: str | Path | None = None,
+    timestamps: str | Path | Sequence[str | Path] | None = None,
     points: int = 1000,
     loss: str = "cauchy",
     distortion: str = "brown",
@@ -73,6 +76,7 @@ def calibrate(
     sfm_engine: SfmEngine | None = None,
     executor: Executor | None = None,
     force: bool = False,
+    add: str | Path | None = None,
 ) -> Calibration:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 
@@ -82,7 +86,9 @@ def calibrate(
     ----------
     raws : str, Path, sequence of them, Frames, or sequence of arrays
         Files, folders, globs, videos; what `lifcal.open_frames` returns; or pixels in memory, each
-        (height, width) or (height, width, 3), uint8 or uint16.
+        (height, width) or (height, width, 3), uint8 or uint16. Several folders, globs or videos are
+        several recordings of one camera, and so is a list of lists of paths or of arrays: each
+        shows a scene of its own.
     out : str or Path
         Folder for the results. An unfinished run with the same settings is continued. A finished
         calibration of other settings is not overwritten (see `force`).
@@ -98,11 +104,14 @@ def calibrate(
     frames : (int, int), optional
         Indices of the first and the last frame, from 0.
     exclude : str or sequence of str, optional
-        Names of frames to leave out, with * and ? for any characters.
+        Names of frames to leave out, with * and ? for any characters. Of several recordings,
+        `every` and `frames` hold in each.
     focal_length_mm : float, optional
         Focal length engraved on the lens: a hint, and a check of the result.
     marker_size_mm : float, optional
-        Side of ArUco markers in the scene.
+        Side of ArUco markers in the scene. This and the next three arguments hold for all
+        recordings; a list gives them for each recording, None where there is nothing. One
+        recording with a scale is enough.
     marker_distances : str or Path, optional
         File with known distances between the centers of markers, 'id1 id2 mm sigma' a line.
     dictionary : str
@@ -118,9 +127,9 @@ def calibrate(
         covariance. A mapping gives f_L and B, or B alone: a number of mm is taken as exact,
         a camera.json gives its value and sigma.
     timestamps : str or Path, optional
-        File with one time a line, for every frame.
+        File with one time a line, for every frame; or a list of files, one for each recording.
     points : int
-        Number of scene points to measure.
+        Number of scene points to measure in each scene.
     loss : str
         Robust loss: 'none', 'huber' or 'cauchy'.
     distortion : str
@@ -149,6 +158,9 @@ def calibrate(
     force : bool
         If `out` holds a finished calibration of other settings, keep that in a folder beside it and
         calibrate. Without, this is a DataError that says what differs.
+    add : str or Path, optional
+        Folder of a finished calibration of the same camera. What it measured is adjusted together
+        with what is measured in `raws`, its scenes beside theirs, with its grid.
 
     Raises
     ------
@@ -161,7 +173,6 @@ def calibrate(
     """
     from lifcal.bundle import AdjustOptions
     from lifcal.calibration import CalibrateOptions
-    from lifcal.geometry import read_timestamps
     from lifcal.listener import choose_listener
     from lifcal.measure import MeasureOptions
     from lifcal.pipeline.calibration import calibrate_frames
@@ -171,30 +182,50 @@ def calibrate(
 
     choice = _make_choice(every, frames, exclude)
     exact, earlier = _read_known(known)
+    opened = _open(raws, bayer, white)
+    count = len(opened.recording_names)
+    given: list[dict[str, Any]] = [
+        {
+            "marker_size_mm": size,
+            "marker_distances": () if between is None else read_marker_distances(Path(between)),
+            "distances": () if picked is None else read_picked_distances(Path(picked)),
+            "trajectory": None if path is None else Path(path),
+        }
+        for size, between, picked, path in zip(
+            _for_each("marker_size_mm", marker_size_mm, count),
+            _for_each("marker_distances", marker_distances, count),
+            _for_each("distances", distances, count),
+            _for_each("trajectory", trajectory, count),
+            strict=True,
+        )
+    ]
+    if count > 1 and isinstance(trajectory, str | Path) and timestamps is None:
+        raise InputError(
+            f"{trajectory}: one trajectory for {count} recordings needs --timestamps that tell "
+            "their frames apart; or give a trajectory for each recording, 'none' for one without"
+        )
     options = CalibrateOptions(
         pixel_size_um,
         focal_length_mm,
         scale=ScaleOptions(
-            marker_size_mm=marker_size_mm,
-            marker_distances=()
-            if marker_distances is None
-            else read_marker_distances(Path(marker_distances)),
             dictionary=dictionary,
-            distances=() if distances is None else read_picked_distances(Path(distances)),
-            trajectory=None if trajectory is None else Path(trajectory),
             trajectory_sigma_mm=trajectory_sigma_mm,
             known=exact,
             earlier=earlier,
             others=tuple(scale_sources),
+            **given[0],
         ),
         sfm=SfmOptions(matching=matching, seed=seed),
         measure=MeasureOptions(points=points),
         adjust=AdjustOptions(loss=loss, distortion=distortion, tilt=tilt),
         priors=priors,
-        timestamps=None if timestamps is None else tuple(read_timestamps(Path(timestamps))),
+        timestamps=_read_times(timestamps, opened),
     ).with_settings(settings or {})
-    sources = _list_sources(grid, white, xml)
-    opened = _open(raws, bayer, white)
+    if any(each != given[0] for each in given):
+        scales = tuple(replace(options.scale, **each) for each in given)
+        options = replace(options, scales=scales)
+    added = None if add is None else _read_added(Path(add), Path(out), grid, xml)
+    sources = _list_sources(grid if added is None else added.folder / "grid.json", white, xml)
     options = options.for_frames(opened.names)
     listener = choose_listener(listener)
     indices, findings = choose_informative(opened, choice, listener)
@@ -208,6 +239,7 @@ def calibrate(
         executor,
         force,
         findings,
+        added,
     )
 
 
@@ -359,13 +391,68 @@ def _open(raws: Raws, bayer: str | None, white: str | Path | None = None) -> Fra
         words = list(raws)
     if words and all(isinstance(word, np.ndarray) for word in words):
         return ArrayFrames(words, bayer=bayer)
-    if not all(isinstance(word, str | Path) for word in words):
+    lists = [word for word in words if isinstance(word, list | tuple)]
+    if lists and all(isinstance(each, np.ndarray) for word in lists for each in word):
+        return _join_arrays(lists, words, bayer)
+    paths = [each for word in words for each in (word if word in lists else [word])]
+    if not all(isinstance(word, str | Path) for word in paths):
         kinds = ", ".join(sorted({type(word).__name__ for word in words}))
         raise InputError(
             f"raws are {kinds}: need paths (files, folders, globs, videos), arrays, or what "
             "open_frames returns"
         )
-    return open_frames([str(word) for word in words], bayer=bayer, white=white)
+    return open_frames(words, bayer=bayer, white=white)
+
+
+def _join_arrays(lists: list[Any], words: list[Any], bayer: str | None) -> Frames:
+    """Return frames of several recordings in memory, named by recording and number."""
+    from lifcal.imaging.frames import ArrayFrames
+
+    if len(lists) < len(words) or not all(lists):
+        raise InputError("several recordings in memory need a list of arrays for each")
+    names = [f"{i}_{j}" for i, some in enumerate(lists, start=1) for j in range(len(some))]
+    found = ArrayFrames([array for some in lists for array in some], names, bayer)
+    found.divide([len(some) for some in lists], [f"recording {i + 1}" for i in range(len(lists))])
+    return found
+
+
+def _read_added(
+    folder: Path, out: Path, grid: str | Path | None, xml: str | Path | None
+) -> AddedCalibration:
+    """Return a finished calibration; InputError if other arguments contradict it."""
+    from lifcal.pipeline.added import read_added
+
+    if grid is not None or xml is not None:
+        raise InputError(f"--add {folder} gives the grid: leave out --grid and --xml")
+    if folder.resolve() == out.resolve():
+        raise InputError(f"{out}: is what is added; write into another folder")
+    return read_added(folder)
+
+
+def _for_each(name: str, value: Any, count: int) -> list[Any]:
+    """Return what was given for each recording: a list has one for each, all else holds for all."""
+    if not isinstance(value, list | tuple):
+        return [value] * count
+    if len(value) != count:
+        raise InputError(f"{name} is given {len(value)} times, there are {count} recordings")
+    return list(value)
+
+
+def _read_times(
+    timestamps: str | Path | Sequence[str | Path] | None, frames: Frames
+) -> tuple[float, ...] | None:
+    """Return the time of each frame; of several recordings without times, its index in its own."""
+    from lifcal.geometry import read_timestamps
+
+    count = len(frames.recording_names)
+    if timestamps is None:
+        if count == 1:
+            return None
+        return tuple(float(i) for n in range(count) for i in range(len(frames.members(n))))
+    if isinstance(timestamps, str | Path):
+        return tuple(read_timestamps(Path(timestamps)))
+    files = _for_each("timestamps", timestamps, count)
+    return tuple(time for file in files for time in read_timestamps(Path(file)))
 
 
 def _read_known(

@@ -16,7 +16,7 @@ import numpy as np
 from lifcal import __version__
 from lifcal.arrays import Float32Array
 from lifcal.bundle import Adjustment
-from lifcal.bundle.files import write_adjustment
+from lifcal.bundle.files import name_for_world, write_adjustment
 from lifcal.bundle.record import read_record, write_record
 from lifcal.calibration import CalibrateOptions, View, Workbench, calibrate_bench
 from lifcal.calibration.depth_bias import measure_depth_bias
@@ -24,11 +24,12 @@ from lifcal.calibration.rehearsal import compile_ahead
 from lifcal.calibration.views import DepthMaps, flatten, to_gray
 from lifcal.camera import NO_SCALE, PlenopticCamera, read_camera
 from lifcal.diagnostics import Finding
-from lifcal.errors import ConfigError, DataError
+from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg
 from lifcal.imaging.preview import fit
 from lifcal.listener import Listener, choose_listener
+from lifcal.pipeline.added import RECORD, AddedCalibration, name_apart
 from lifcal.pipeline.executors import WorkerProcesses
 from lifcal.pipeline.finished import (
     FILES,
@@ -48,8 +49,6 @@ from lifcal.sfm import ColmapEngine, SfmEngine
 if TYPE_CHECKING:
     from lifcal.imaging.frames import Frames
 
-_RECORD = Path("cache", "adjustment.npz")
-"""The adjustment as it was returned, for the next run with the same input."""
 _PICTURE_WIDTH = 700
 """Width of the pictures in the report, px: enough to see what was recorded."""
 
@@ -98,15 +97,24 @@ class Calibration:
             f"<p>Files and report.html are in {escape(str(self.folder))}.</p>"
         )
 
-    def plot_rig(self) -> Any:
-        """Draw the cameras and the points of the scene; return the axes. It needs matplotlib."""
-        camera, state = self.camera, self.adjustment.state
+    def plot_rig(self, world: int = 1) -> Any:
+        """Draw the cameras and the points of the scene; return the axes. It needs matplotlib.
+
+        Parameters
+        ----------
+        world : int
+            Number of the scene, from 1, of a calibration from several recordings.
+        """
+        camera, state, worlds = self.camera, self.adjustment.state, self.adjustment.problem.worlds
+        if not 1 <= world <= len(worlds):
+            raise InputError(f"world is {world}, needs 1 to {len(worlds)}")
+        views, points = worlds.of_views == world - 1, worlds.of_points == world - 1
         width, height = camera.image_size
         half_fov = (0.5 * width / camera.array.focal_px, 0.5 * height / camera.array.focal_px)
         return plot_rig(
-            state.rotations.transpose(0, 2, 1),
-            state.positions_world_mm(),
-            state.points_world_mm,
+            state.rotations[views].transpose(0, 2, 1),
+            state.positions_world_mm()[views],
+            state.points_world_mm[points],
             half_fov,
             unit="mm" if camera.scale_source is not None else NO_SCALE,
         )
@@ -141,6 +149,7 @@ def calibrate_frames(
     executor: Executor | None = None,
     force: bool = False,
     findings: Sequence[Finding] = (),
+    added: AddedCalibration | None = None,
 ) -> Calibration:
     """Calibrate the camera that took the frames.
 
@@ -163,6 +172,9 @@ def calibrate_frames(
         Keep a finished calibration of other settings in a folder beside this one, and calibrate.
     findings : sequence of Finding
         What was noticed of the frames before; it becomes a part of the summary.
+    added : AddedCalibration, optional
+        A finished calibration of the same camera, whose observations are adjusted together with the
+        new ones. The frames are focused with its grid.
 
     Raises
     ------
@@ -185,6 +197,7 @@ def calibrate_frames(
             executor,
             force,
             findings,
+            added,
         )
 
 
@@ -198,17 +211,24 @@ def _calibrate(
     executor: Executor | None,
     force: bool,
     findings: Sequence[Finding],
+    added: AddedCalibration | None,
 ) -> Calibration:
     clock = _Clock()
+    if added is not None:
+        added.check(frames, options.pixel_size_mm)
     settings = describe_settings(frames, options.depth, sources)
-    guard_finished(folder, describe_inputs(options, sfm, settings, frames.names), force, listener)
+    frames.check_alike()
+    inputs = describe_inputs(options, sfm, settings, frames.names, frames.recordings, added)
+    guard_finished(folder, inputs, force, listener)
+    if added is not None:
+        findings = (*findings, *added.compare_grid(frames, listener))
     run = focus_frames(frames, folder, options.depth, sources, listener, executor)
     if isinstance(executor, WorkerProcesses):
         executor.renew()  # the rest has no work for them, and needs their memory
     if run.engine is None or not run.done:
         raise DataError(f"none of {len(frames)} frames can be used")
     clock.lap("grid, depth and focused images")
-    inputs = _describe_inputs(run, options, sfm)
+    inputs = _describe_inputs(run, options, sfm, added)
     guard_finished(folder, inputs, force, listener)  # once more: now with the frames' pixels
     problems = tuple(str(problem) for _, problem in sorted(run.usable.problems.items()))
     finished = _read_finished(folder, compute_key(inputs))
@@ -225,13 +245,16 @@ def _calibrate(
             options,
             tuple(frames.names),
             (*findings, *run.setup.findings, *run.usable.findings),
+            frames.recording_names,
         )
         for view in list_views(run, options):
             bench.add_view(view)
-        model = track_frames(run, bench.views, sfm, focal_px, listener)
+        if added is not None:
+            bench.add_finished(added.adjustment)
+        models = track_frames(run, bench.views, sfm, focal_px, listener)
         clock.lap("poses")
         with listener.status("choosing points"):
-            bench.start(model)
+            bench.start(models)
         bench.choose_points(listener)
         clock.lap("choosing points")
         bench.read_pixels(listener)
@@ -240,9 +263,9 @@ def _calibrate(
         clock.lap("measuring and adjusting")
     used = set(adjustment.problem.observations.view_ids.tolist())
     views = [view for view in bench.views if view.index in used]
-    bias = measure_depth_bias(adjustment, DepthMaps(views, bench.image_scale))
+    bias = measure_depth_bias(adjustment, DepthMaps(views, bench.image_scale), len(views))
     adjustment = replace(adjustment, camera=replace(adjustment.camera, depth_bias=bias))
-    summary = _write_all(folder, run, bench, adjustment, inputs, clock)
+    summary = _write_all(folder, run, bench, adjustment, inputs, clock, added)
     return Calibration(adjustment.camera, summary, folder, adjustment, problems, len(frames))
 
 
@@ -285,19 +308,23 @@ def _open_view(run: FocusRun, name: str, index: int, time: float) -> View:
         lambda: read_map("u"),
         lambda: read_map("sigma"),
         lambda: flatten(engine, run.usable[index]),
+        run.usable.frames.recordings[index],
     )
 
 
 # Files
 
 
-def _describe_inputs(run: FocusRun, options: CalibrateOptions, sfm: SfmEngine) -> dict[str, Any]:
+def _describe_inputs(
+    run: FocusRun, options: CalibrateOptions, sfm: SfmEngine, added: AddedCalibration | None
+) -> dict[str, Any]:
     """Return what the result depends on, with check sums of the frames that can be used."""
     entries = run.store.entries
     sums = {
         name: entries[name].checksum if name in run.done else "" for name in run.usable.frames.names
     }
-    return describe_inputs(options, sfm, run.store.settings, sums)
+    recordings = run.usable.frames.recordings
+    return describe_inputs(options, sfm, run.store.settings, sums, recordings, added)
 
 
 def _read_finished(folder: Path, key: str) -> Calibration | None:
@@ -311,7 +338,7 @@ def _read_finished(folder: Path, key: str) -> Calibration | None:
         if summary.get("files") != digest_results(folder):
             return None
         camera = read_camera(folder / "camera.json")
-        adjustment = read_record(folder / _RECORD, key, camera)
+        adjustment = read_record(folder / RECORD, key, camera)
         return None if adjustment is None else Calibration(camera, summary, folder, adjustment)
     except (DataError, ConfigError, AttributeError):
         return None
@@ -324,6 +351,7 @@ def _write_all(
     adjustment: Adjustment,
     inputs: Mapping[str, Any],
     clock: _Clock,
+    added: AddedCalibration | None,
 ) -> dict[str, Any]:
     views = adjustment.problem.observations.view_ids
     registered = set(views.tolist())
@@ -333,13 +361,29 @@ def _write_all(
         FrameEntry(name, i, i in registered, float(times[i]), i not in run.usable.problems)
         for i, name in enumerate(names)
     ]
+    files = {i: Path(run.usable.frames.source(i)).name for i in range(len(names))}
+    recordings = {
+        i: bench.name_recording(number) for i, number in enumerate(run.usable.frames.recordings)
+    }
+    if added is not None:
+        first = bench.first_finished_view
+        more = name_apart(added.names, set(names), added.folder)
+        times = np.concatenate([times, added.times])
+        files.update({first + i: name for i, name in enumerate(added.names)})
+        recordings.update({first + i: name for i, name in enumerate(added.recordings)})
+        entries += [
+            FrameEntry(name, first + i, first + i in registered, added.times[i])
+            for i, name in enumerate(more)
+        ]
     middle = bench.frame_indices[len(bench.frame_indices) // 2]
     # The summary says that all is there: the old one goes first, the new one comes after the rest.
     for name in FILES[FILES.index("summary.json") :]:
         (folder / name).unlink(missing_ok=True)
-    files = [Path(run.usable.frames.source(index)).name for index in views.tolist()]
-    write_adjustment(folder, adjustment, times[views], labels=files, summary=False)
-    write_text(folder / "cameras.ply", _cameras_ply(adjustment))
+    labels = [files[index] for index in views.tolist()]
+    write_adjustment(folder, adjustment, times[views], labels=labels, summary=False)
+    for world in range(len(adjustment.problem.worlds)):
+        path = folder / name_for_world("cameras.ply", world)
+        write_text(path, _cameras_ply(adjustment, world))
     write_observations(folder / "observations.csv", adjustment.problem.observations)
     clock.lap("files")
     summary = build_statistics(
@@ -360,10 +404,11 @@ def _write_all(
         grid=run.setup.grid,
         findings=bench.findings,
     )
+    summary["worlds"] = _describe_worlds(adjustment, recordings)
     summary["files"] = digest_results(folder)
     summary["inputs"] = dict(inputs)
     summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()
-    write_record(folder / _RECORD, adjustment, compute_key(inputs))
+    write_record(folder / RECORD, adjustment, compute_key(inputs))
     write_json(folder / "summary.json", summary)
     write_report(summary, folder / "report.html")
     return summary
@@ -382,18 +427,47 @@ def _pictures(run: FocusRun, name: str) -> dict[str, str]:
     return pictures
 
 
-def _cameras_ply(adjustment: Adjustment) -> str:
-    """Return the cameras as pyramids of lines, metres: apex at the main lens."""
+def _describe_worlds(adjustment: Adjustment, recordings: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Return what summary.json says of each world: its recording, frames and files."""
+    problem, worlds = adjustment.problem, adjustment.problem.worlds
+    ids = problem.observations.view_ids
+    measured = {
+        "distances": np.unique(worlds.of_points[problem.distance_points]),
+        "camera positions": np.unique(problem.position_worlds),
+    }
+    found = []
+    for world in range(len(worlds)):
+        frames = ids[worlds.of_views == world].tolist()
+        own = [name for name, where in measured.items() if world in where]
+        found.append(
+            {
+                "number": world + 1,
+                "recording": recordings[frames[0]],
+                "frames": frames,
+                "n_points": int((worlds.of_points == world).sum()),
+                "scale": " and ".join(own) or ("camera" if problem.scale_source else None),
+                **{
+                    name.partition(".")[0]: name_for_world(name, world)
+                    for name in ("poses.txt", "points.ply", "cameras.ply")
+                },
+            }
+        )
+    return found
+
+
+def _cameras_ply(adjustment: Adjustment, world: int) -> str:
+    """Return the cameras of a world as pyramids of lines, metres: apex at the main lens."""
     camera, state = adjustment.camera, adjustment.state
+    views = np.flatnonzero(adjustment.problem.worlds.of_views == world)
     width, height = camera.image_size
-    places = state.positions_world_mm()
+    places = state.positions_world_mm()[views]
     spread = float(np.linalg.norm(places - places.mean(axis=0), axis=1).max())
     size = 0.05 * max(spread, 1e-9)
     x, y = 0.5 * size * width / camera.array.focal_px, 0.5 * size * height / camera.array.focal_px
     shape = np.array([[0, 0, 0], [-x, -y, size], [x, -y, size], [x, y, size], [-x, y, size]])
     edges = np.array([[0, 1], [0, 2], [0, 3], [0, 4], [1, 2], [2, 3], [3, 4], [4, 1]])
     rows, lines = [], []
-    for i, pose in enumerate(adjustment.cam_from_world):
+    for i, pose in enumerate(adjustment.cam_from_world[view] for view in views.tolist()):
         corners = pose.inverse().apply(shape) / 1000.0
         rows += [f"{a:.9f} {b:.9f} {c:.9f}" for a, b, c in corners.tolist()]
         lines += [f"{a} {b}" for a, b in (edges + 5 * i).tolist()]

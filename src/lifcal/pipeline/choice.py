@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,8 +82,29 @@ def choose_informative(
 ) -> tuple[list[int], list[Finding]]:
     """Return the indices of the frames for a calibration; those of a long video are thinned.
 
-    The listener is told of the frames of a video that are used, and so is the caller.
+    The choice holds in each recording. The listener is told of the frames of a video that are used,
+    and so is the caller.
     """
+    numbers = sorted(set(frames.recordings))
+    if len(numbers) < 2:
+        return _choose_in_recording(frames, choice, listener)
+    replace(choice, every=None, ends=None).list_indices(frames.names)  # names of frames are right
+    chosen: list[int] = []
+    findings: list[Finding] = []
+    for number in numbers:
+        members = frames.members(number)
+        some = frames.select(members)
+        words = [word.strip() for text in choice.exclude for word in text.split(",")]
+        own = tuple(word for word in words if any(_fits(word, name) for name in some.names))
+        indices, found = _choose_in_recording(some, replace(choice, exclude=own), listener)
+        chosen += [members[index] for index in indices]
+        findings += found
+    return chosen, findings
+
+
+def _choose_in_recording(
+    frames: Frames, choice: FrameChoice, listener: Listener
+) -> tuple[list[int], list[Finding]]:
     from lifcal.imaging.thinning import thin_frames
 
     indices = choice.list_indices(frames.names)

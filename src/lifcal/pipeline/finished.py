@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifcal import __version__
+from lifcal.bundle.files import name_for_world
 from lifcal.diagnostics import Finding
 from lifcal.errors import DataError
 from lifcal.files import digest_files, make_part_path, make_plain, read_json
@@ -19,6 +20,7 @@ from lifcal.pipeline.store import list_differences
 if TYPE_CHECKING:
     from lifcal.calibration import CalibrateOptions
     from lifcal.listener import Listener
+    from lifcal.pipeline.added import AddedCalibration
     from lifcal.sfm import SfmEngine
 
 FILES = (
@@ -40,6 +42,8 @@ def describe_inputs(
     sfm: SfmEngine,
     settings: Mapping[str, Any],
     frames: Sequence[str] | Mapping[str, str],
+    recordings: Sequence[int] = (),
+    added: AddedCalibration | None = None,
 ) -> dict[str, Any]:
     """Return what the result of a calibration depends on, as JSON holds it.
 
@@ -51,15 +55,29 @@ def describe_inputs(
         What focused images depend on besides the raws.
     frames : sequence of str, or mapping of str to str
         Names of the frames; with check sums of their pixels where these are known.
+    recordings : sequence of int
+        Number of the recording of each frame.
+    added : AddedCalibration, optional
+        A finished calibration that is adjusted together with the frames.
     """
+    several: dict[str, Any] = {}
+    if len(set(recordings)) > 1:
+        several["recordings"] = list(recordings)
+    if added is not None:
+        several["added"] = added.describe()
     plain: dict[str, Any] = make_plain(
         {
             "lifcal_version": __version__,
             "frames": dict(frames) if isinstance(frames, Mapping) else list(frames),
             "settings": dict(settings),
             "options": options.as_dict(),
-            "scale": [dict(source.describe()) for source in options.scale.list_sources()],
+            "scale": [
+                dict(source.describe())
+                for scale in options.scales or (options.scale,)
+                for source in scale.list_sources()
+            ],
             "sfm": dict(sfm.describe()),
+            **several,
         }
     )
     return plain
@@ -72,7 +90,13 @@ def compute_key(inputs: Mapping[str, Any]) -> str:
 
 def digest_results(folder: Path) -> dict[str, str | None]:
     """Return what tells the files that a summary belongs to from others."""
-    return digest_files({name: folder / name for name in FILES[: FILES.index("summary.json")]})
+    names = list(FILES[: FILES.index("summary.json")])
+    for name in ("poses.txt", "points.ply", "cameras.ply"):
+        world = 1
+        while (folder / name_for_world(name, world)).is_file():
+            names.append(name_for_world(name, world))
+            world += 1
+    return digest_files({name: folder / name for name in names})
 
 
 def guard_finished(
@@ -137,7 +161,7 @@ def _compare(folder: Path, inputs: Mapping[str, Any]) -> list[str]:
         *list_differences(old.get("options") or {}, inputs["options"]),
     ]
     if not found:  # else they repeat what the options say
-        parts = ("scale", "sfm")
+        parts = ("scale", "sfm", "recordings", "added")
         before, after = ({k: _number(each.get(k)) for k in parts} for each in (old, inputs))
         found = list_differences(before, after)
     digests = summary.get("files")

@@ -295,6 +295,7 @@ def make_engine(
     elif white is not None:
         check_shown(usable, grid, f"{white.source}: not the white image of these raws", listener)
     usable.grid = grid
+    findings += compare_recordings(usable.frames, grid, listener)
     with listener.status("looking at some of the raws"):
         chosen = usable.choose(FRAMES_FOR_RANGE)
     if not chosen:
@@ -351,6 +352,59 @@ def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener:
                 problems.append(error)
     if problems and len(problems) == len(chosen):
         raise DataError(f"{wrong}: {problems[0]}")
+
+
+def compare_recordings(frames: Frames, grid: MicroLensGrid, listener: Listener) -> list[Finding]:
+    """Compare the grids that several recordings show.
+
+    A lens that is focused anew stretches the grid, and an array that was bumped shifts it.
+
+    Raises
+    ------
+    DataError
+        If grids differ so much that the recordings are not of one camera.
+    """
+    from lifcal.arrays import spread_choice
+    from lifcal.grid.check import measure_offset
+
+    numbers = sorted(set(frames.recordings))
+    if len(numbers) < 2:
+        return []
+    first, findings = None, []
+    with listener.status("comparing the grids of the recordings"):
+        for number in numbers:
+            members = frames.members(number)
+            some = UsableFrames(frames.select(members))
+            some.grid = grid
+            chosen = [i for i in spread_choice(len(members), FRAMES_FOR_RANGE) if some.read(i)]
+            offset = measure_offset(some.frames.select(chosen), grid) if chosen else None
+            if offset is None:
+                continue
+            if first is None:
+                first = number, offset
+                continue
+            change = offset.minus(first[1])
+            changed, other = change.tells_change(grid)
+            shift_px = math.hypot(*change.move_px[0])
+            text = (
+                f"{frames.recording_names[number]}: its micro images lie {shift_px:.2f} px beside "
+                f"those of {frames.recording_names[first[0]]}, and {change.stretch_px:.2f} px more "
+                "in the corners: the lens was focused anew, or lens or array moved, between the "
+                "recordings"
+            )
+            if other:
+                raise DataError(f"{text}. Calibrate them apart (--known carries f_L and B over)")
+            if changed:
+                findings.append(
+                    Finding.of(
+                        "recordings-differ",
+                        f"{text}. Then one camera does not fit both",
+                        recording=frames.recording_names[number],
+                        shift_px=shift_px,
+                        stretch_px=change.stretch_px,
+                    )
+                )
+    return findings
 
 
 def follow_frames(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from lifcal import __version__
-from lifcal.calibration import View, find_poses
+from lifcal.calibration import View, find_models
 from lifcal.camera import BrownDistortion
 from lifcal.diagnostics import Finding
 from lifcal.errors import DataError
@@ -35,10 +35,11 @@ def track_frames(
     sfm: SfmEngine,
     focal_px: float | None,
     listener: Listener,
-) -> SfmModel:
+) -> list[SfmModel]:
     """Find the poses of all frames that are done, one view for each, in their order.
 
-    The result is kept in the folder and taken from there if nothing has changed.
+    Each scene has a model of its own. The result is kept in the folder and taken from there if
+    nothing has changed.
     """
     key = _key(run, sfm, focal_px)
     folder = run.store.folder if isinstance(run.store, FolderStore) else None
@@ -48,7 +49,8 @@ def track_frames(
         return kept
 
     scale = float(run.store.settings["scale"])
-    with listener.steps(_STAGES["features"], len(_STAGES)) as step:
+    n_recordings = len({view.recording for view in views})
+    with listener.steps(_STAGES["features"], n_recordings * len(_STAGES)) as step:
         count = 0
 
         def on_stage(name: str) -> None:
@@ -57,11 +59,19 @@ def track_frames(
                 step(_STAGES.get(name, name))
             count += 1
 
-        model = find_poses(views, scale, sfm, focal_px, on_stage=on_stage, scratch=scratch)
+        models = find_models(
+            views,
+            scale,
+            sfm,
+            focal_px,
+            names=run.usable.frames.recording_names,
+            on_stage=on_stage,
+            scratch=scratch,
+        )
         step("")
     if folder is not None:
-        _write(folder / _CACHE, key, model)
-    return model
+        _write(folder / _CACHE, key, models)
+    return models
 
 
 def _key(run: FocusRun, sfm: SfmEngine, focal_px: float | None) -> str:
@@ -74,54 +84,64 @@ def _key(run: FocusRun, sfm: SfmEngine, focal_px: float | None) -> str:
         "settings": dict(run.store.settings),
         "grid": dict(run.setup.grid),
         "frames": [(name, entries[name].checksum) for name in run.done],
+        "recordings": list(run.usable.frames.recordings),
     }
     return hashlib.sha256(json.dumps(make_plain(content), sort_keys=True).encode()).hexdigest()
 
 
-def _write(path: Path, key: str, model: SfmModel) -> None:
-    poses = [pose or RigidTransform.identity() for pose in model.cam_from_sfm]
+def _write(path: Path, key: str, models: Sequence[SfmModel]) -> None:
+    arrays: dict[str, Any] = {"key": np.array(key), "count": np.array(len(models))}
+    for number, model in enumerate(models):
+        poses = [pose or RigidTransform.identity() for pose in model.cam_from_sfm]
+        content = {
+            "camera": np.array([model.focal_px, *model.principal_px, *model.distortion.parameters]),
+            "registered": model.registered,
+            "rotations": np.array([pose.rotation for pose in poses]),
+            "translations": np.array([pose.translation_mm for pose in poses]),
+            "points_sfm": model.points_sfm,
+            "point_indices": model.point_indices,
+            "view_indices": model.view_indices,
+            "points_virt_px": model.points_virt_px,
+            "mean_error_px": np.array(model.mean_error_px),
+            "findings": np.array(json.dumps([found.as_dict() for found in model.findings])),
+        }
+        arrays.update({f"{name}_{number}": value for name, value in content.items()})
     buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        key=np.array(key),
-        camera=np.array([model.focal_px, *model.principal_px, *model.distortion.parameters]),
-        registered=model.registered,
-        rotations=np.array([pose.rotation for pose in poses]),
-        translations=np.array([pose.translation_mm for pose in poses]),
-        points_sfm=model.points_sfm,
-        point_indices=model.point_indices,
-        view_indices=model.view_indices,
-        points_virt_px=model.points_virt_px,
-        mean_error_px=np.array(model.mean_error_px),
-        findings=np.array(json.dumps([found.as_dict() for found in model.findings])),
-    )
+    np.savez(buffer, **arrays)
     write_bytes(path, buffer.getvalue())
 
 
-def _read(path: Path, key: str) -> SfmModel | None:
+def _read(path: Path, key: str) -> list[SfmModel] | None:
     """Return what an earlier run found for the same input, None if there is nothing of it."""
     try:
         with np.load(io.BytesIO(path.read_bytes())) as held:
             if str(held["key"]) != key:
                 return None
-            focal, cx, cy, *terms = held["camera"].tolist()
-            poses = tuple(
-                RigidTransform(rotation, translation) if there else None
-                for there, rotation, translation in zip(
-                    held["registered"], held["rotations"], held["translations"], strict=True
-                )
-            )
-            return SfmModel(
-                focal,
-                np.array([cx, cy]),
-                BrownDistortion(*terms),
-                poses,
-                held["points_sfm"],
-                held["point_indices"],
-                held["view_indices"],
-                held["points_virt_px"],
-                float(held["mean_error_px"]),
-                tuple(map(Finding.from_dict, json.loads(str(held["findings"])))),
-            )
+            return [_read_model(held, number) for number in range(int(held["count"]))] or None
     except (OSError, EOFError, ValueError, TypeError, KeyError, BadZipFile, DataError):
         return None
+
+
+def _read_model(held: Mapping[str, Any], number: int) -> SfmModel:
+    def get(name: str) -> Any:
+        return held[f"{name}_{number}"]
+
+    focal, cx, cy, *terms = get("camera").tolist()
+    poses = tuple(
+        RigidTransform(rotation, translation) if there else None
+        for there, rotation, translation in zip(
+            get("registered"), get("rotations"), get("translations"), strict=True
+        )
+    )
+    return SfmModel(
+        focal,
+        np.array([cx, cy]),
+        BrownDistortion(*terms),
+        poses,
+        get("points_sfm"),
+        get("point_indices"),
+        get("view_indices"),
+        get("points_virt_px"),
+        float(get("mean_error_px")),
+        tuple(map(Finding.from_dict, json.loads(str(get("findings"))))),
+    )

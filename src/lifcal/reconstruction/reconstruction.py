@@ -168,6 +168,17 @@ class Reconstruction:
         )
         return moved.with_intrinsics(self.as_vector() + intrinsics)
 
+    def with_scene(
+        self, rotations: FloatArray, translations_mm: FloatArray, points_world_mm: FloatArray
+    ) -> Reconstruction:
+        """Return the same camera with other poses and points."""
+        return replace(
+            self,
+            rotations=rotations,
+            translations_mm=translations_mm,
+            points_world_mm=points_world_mm,
+        )
+
     def scaled(self, factor: float) -> Reconstruction:
         """Return the reconstruction of a scene `factor` times as large, with the same images."""
         return replace(

@@ -243,7 +243,24 @@ def _frames(summary: Mapping[str, Any]) -> str:
         if names:
             more = ", ..." if len(names) > _MAX_ROWS else ""
             text += f" {title}: {', '.join(names[:_MAX_ROWS])}{more}."
-    return f"<h3>Frames</h3><p>{_text(text)}</p>"
+    return f"<h3>Frames</h3><p>{_text(text)}</p>{_worlds(summary)}"
+
+
+def _worlds(summary: Mapping[str, Any]) -> str:
+    """Return the scenes of a calibration from several recordings; nothing if there is one."""
+    worlds = summary.get("worlds") or ()
+    if len(worlds) < 2:
+        return ""
+    lines = [
+        f"World {entry['number']}: {entry['recording']}, {len(entry['frames'])} frames, "
+        f"{entry['n_points']} points, scale from {entry['scale'] or 'nothing'}; poses in "
+        f"{entry['poses']}, points in {entry['points']}."
+        for entry in worlds[:_MAX_ROWS]
+    ]
+    return (
+        "<h3>Worlds</h3><p>Scenes that share the camera, but no point. Each has a frame of its "
+        f"own; the rig shows the first.</p>{_list(lines)}"
+    )
 
 
 def _fit(summary: Mapping[str, Any]) -> str:

@@ -213,11 +213,14 @@ def _units(adjustment: Adjustment) -> dict[str, str]:
 
 def _describe_rig(adjustment: Adjustment, names: Mapping[int, str]) -> dict[str, Any]:
     view_ids = adjustment.problem.observations.view_ids.tolist()
-    chosen = _thin(range(len(view_ids)), _MAX_CAMERAS)
+    # Worlds have frames of their own, which one picture cannot show: it is that of the first.
+    worlds = adjustment.problem.worlds
+    views = np.flatnonzero(worlds.of_views == 0).tolist()
+    chosen = _thin(views, _MAX_CAMERAS)
     poses = adjustment.cam_from_world
     width, height = adjustment.camera.image_size
     focal = adjustment.camera.array.focal_px
-    points = adjustment.state.points_world_mm
+    points = adjustment.state.points_world_mm[worlds.of_points == 0]
     cameras = []
     for i in chosen:
         pose = poses[i].inverse()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lifcal.errors import InputError
 from lifcal.imaging.markers import DICTIONARY
 from lifcal.scale.markers import Markers
 from lifcal.scale.optics import EarlierOptics, KnownOptics
-from lifcal.scale.picked import PickedDistance, PickedPoints
+from lifcal.scale.picked import PickedDistance, PickedPoints, find_name
 from lifcal.scale.source import ScaleSource
 from lifcal.scale.trajectory import KnownTrajectory
 
@@ -93,6 +93,19 @@ class ScaleOptions:
         if self.earlier is not None:
             sources.append(self.earlier)
         return [*sources, *self.others]
+
+    def select_picked(self, names: Sequence[str], frames: Collection[str]) -> ScaleOptions:
+        """Return the same with the distances that were picked in some frames only.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of all frames.
+        frames : collection of str
+            Names of those that are meant.
+        """
+        kept = tuple(each for each in self.distances if find_name(each.frame, names) in frames)
+        return replace(self, distances=kept)
 
     @property
     def uses_markers(self) -> bool:

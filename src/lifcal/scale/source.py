@@ -9,7 +9,7 @@ the methods of `ScaleSource` can be used.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -124,7 +124,7 @@ class ScalePoints:
             np.concatenate([self.ends, other.ends + first]),
             np.concatenate([self.lengths_mm, other.lengths_mm]),
             np.concatenate([self.sigmas_mm, other.sigmas_mm]),
-            f"{self.source} and {other.source}",
+            self.source if other.source == self.source else f"{self.source} and {other.source}",
             self.labels + other.labels,
         )
 
@@ -155,6 +155,59 @@ class ScaleKnowledge:
     fixed: Mapping[str, float] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     priors: Mapping[str, Prior] = field(default_factory=dict)
+
+    @property
+    def is_metric(self) -> bool:
+        """Whether anything is known that gives the scale."""
+        return bool(
+            self.points is not None or self.positions is not None or self.fixed or self.priors
+        )
+
+    def of_views(self, members: IntArray, label: str) -> ScaleKnowledge:
+        """Return the same with numbers of views among all worlds, from those of one world.
+
+        Parameters
+        ----------
+        members : (n,) int64
+            Number of each view of the world among the views of all.
+        label : str
+            Is added to what people call each distance.
+        """
+        points = self.points
+        if points is not None:
+            points = replace(
+                points,
+                references=members[points.references],
+                seen_views=members[points.seen_views],
+                labels=tuple(f"{each}{label}" for each in points.labels),
+            )
+        return replace(self, points=points)
+
+    def unite(self, other: ScaleKnowledge) -> ScaleKnowledge:
+        """Return what is known of several worlds of one camera together.
+
+        Raises
+        ------
+        InputError
+            If two recordings give the same parameter of the camera with different values.
+        """
+        for name in sorted({*self.fixed, *self.priors} & {*other.fixed, *other.priors}):
+            mine, theirs = ((each.fixed.get(name), each.priors.get(name)) for each in (self, other))
+            if mine != theirs:
+                raise InputError(f"two recordings give {name} differently: leave one of them out")
+        points = self.points or other.points
+        if self.points is not None and other.points is not None:
+            points = self.points.join(other.points)
+        positions = self.positions or other.positions
+        if self.positions is not None and other.positions is not None:
+            positions = self.positions.join(other.positions)
+        return ScaleKnowledge(
+            points,
+            positions,
+            {**self.fixed, **other.fixed},
+            self.findings + other.findings,
+            {**self.priors, **other.priors},
+        )
 
     def join(self, other: ScaleKnowledge) -> ScaleKnowledge:
         """Return the combined result of two sources.

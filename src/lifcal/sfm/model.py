@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -89,6 +89,13 @@ class SfmModel:
         object.__setattr__(self, "point_indices", points)
         object.__setattr__(self, "view_indices", views)
         object.__setattr__(self, "points_virt_px", places)
+
+    def spread(self, places: IntArray, count: int) -> SfmModel:
+        """Return the model of `count` images, of which those at ascending `places` are its own."""
+        poses: list[RigidTransform | None] = [None] * count
+        for place, pose in zip(places.tolist(), self.cam_from_sfm, strict=True):
+            poses[place] = pose
+        return replace(self, cam_from_sfm=tuple(poses), view_indices=places[self.view_indices])
 
     @property
     def registered(self) -> BoolArray:
