@@ -53,18 +53,27 @@ def write_adjustment(
     poses = tuple(pose.inverse() for pose in adjustment.cam_from_world)
     if times is None:
         times = observations.view_ids.astype(np.float64)
-    write_tum(paths["poses.txt"], Trajectory(times, poses), labels)
-    write_points(paths["points.ply"], adjustment.state.points_world_mm, observations.point_ids)
+    metric = figures.scale_source is not None
+    write_tum(paths["poses.txt"], Trajectory(times, poses), labels, metric=metric)
+    write_points(
+        paths["points.ply"],
+        adjustment.state.points_world_mm,
+        observations.point_ids,
+        metric=metric,
+    )
     if summary:
         write_json(paths["summary.json"], summary_to_dict(adjustment))
     return paths
 
 
-def write_points(path: Path, points_world_mm: FloatArray, point_ids: IntArray) -> None:
-    """Write points as PLY text, in metres, with what the observations call them."""
+def write_points(
+    path: Path, points_world_mm: FloatArray, point_ids: IntArray, *, metric: bool = True
+) -> None:
+    """Write points as PLY text, in metres if they are metric, with what observations call them."""
+    unit = "metres" if metric else "no scale"
     properties = ["double x", "double y", "double z", "double point"]
     header = format_header(
-        [PlyElement("vertex", len(points_world_mm), properties)], comment="world frame, metres"
+        [PlyElement("vertex", len(points_world_mm), properties)], comment=f"world frame, {unit}"
     )
     rows = [
         f"{x:.9f} {y:.9f} {z:.9f} {name}"

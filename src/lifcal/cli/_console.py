@@ -186,6 +186,8 @@ class _PlainSteps:
 def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Give a command the house's ends: 0 done, 1 known error, 130 interrupted, 70 a bug.
 
+    A calibration that is not to be trusted ends with 3 (`lifcal.cli._results`).
+
     Parameters
     ----------
     resume_hint : str

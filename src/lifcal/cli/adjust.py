@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from lifcal.cli._console import RichListener, output, parse_image_size, say_note, verb
+from lifcal.cli._results import exit_by_verdict, print_parameters, print_verdict
 from lifcal.errors import ConfigError, DataError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lifcal.bundle import Adjustment, FocusTerm, Prior
     from lifcal.bundle.focus import FocusShape
     from lifcal.camera import MicroLensGrid
@@ -67,7 +70,8 @@ def adjust(
 ) -> None:
     """Calibrate a camera from points measured in micro images.
 
-    Writes camera.json, poses.txt, points.ply and summary.json.
+    Writes camera.json, poses.txt, points.ply and summary.json. The exit code is 3 if the verdict is
+    "do not trust it".
     """
     from lifcal.bundle import (
         AdjustOptions,
@@ -78,7 +82,9 @@ def adjust(
         start_from_observations,
     )
     from lifcal.bundle.files import summary_to_dict, write_adjustment
+    from lifcal.files import write_json
     from lifcal.reconstruction import read_observations
+    from lifcal.report import assess, list_units
 
     if not pixel_size_um > 0.0:
         raise InputError(f"--pixel-size-um is {pixel_size_um}, needs a positive number")
@@ -110,14 +116,21 @@ def adjust(
             found = cross_validate(found, options)
     except InputError as error:
         raise DataError(f"{observations}: {error}") from None
-    paths = write_adjustment(out, found)
+    content = summary_to_dict(found) | {
+        "image_size_px": list(size),
+        "pixel_size_um": pixel_size_um,
+        "units": list_units(found),
+    }
+    content["findings"], content["verdict"] = assess(content, found.summary.findings)
+    paths = write_adjustment(out, found, summary=False)
+    paths["summary.json"] = out / "summary.json"
+    write_json(paths["summary.json"], content)
     if as_json:
-        content = {**summary_to_dict(found), "files": {k: str(v) for k, v in paths.items()}}
-        print(json.dumps(content, indent=2))
+        print(json.dumps({**content, "files": {k: str(v) for k, v in paths.items()}}, indent=2))
     else:
-        _print_tables(found)
+        _print_tables(found, content)
         output().print(f"{out}: written, with {', '.join(paths)}", soft_wrap=True)
-    notes = [finding.text for finding in found.summary.findings]
+    notes = [entry["text"] for entry in content["findings"] if entry["severity"] == "note"]
     distance = found.camera.array.focal_px * pixel_mm
     if not _LEAST_FOCAL < distance / focal_length_mm < _MOST_FOCAL:
         notes.append(
@@ -126,6 +139,7 @@ def adjust(
         )
     for note in notes:
         say_note(note)
+    exit_by_verdict(content["verdict"])
 
 
 def _read_grid(path: Path, size: tuple[int, int]) -> MicroLensGrid:
@@ -162,22 +176,9 @@ def _make_focus(
     return term, Prior(strength, sigma) if sigma > 0.0 else strength
 
 
-def _print_tables(found: Adjustment) -> None:
-    from rich.table import Table
-
-    from lifcal.bundle.files import summary_to_dict
-    from lifcal.camera import unit_of
-
-    content: dict[str, Any] = summary_to_dict(found)
+def _print_tables(found: Adjustment, content: Mapping[str, Any]) -> None:
     summary = found.summary
-    metric = summary.scale_source is not None
-    table = Table(title="intrinsics", title_justify="left")
-    for column in ("parameter", "value", "sigma", "unit"):
-        table.add_column(column, justify="right" if column in ("value", "sigma") else "left")
-    for name, entry in content["parameters"].items():
-        sigma = f"{entry['sigma']:.2g}" if entry["sigma"] > 0.0 else "held"
-        table.add_row(name, f"{entry['value']:.7g}", sigma, unit_of(name, metric=metric))
-    output().print(table)
+    print_parameters(content["parameters"], content["units"])
     output().print(
         f"{summary.n_used} of {summary.n_observations} observations of {summary.n_points} points "
         f"in {summary.n_views} views; residual rms {summary.rms_px:.3f} px per axis, noise "
@@ -185,3 +186,4 @@ def _print_tables(found: Adjustment) -> None:
         f"{summary.scale_source or 'none, lengths are arbitrary'}.",
         soft_wrap=True,
     )
+    print_verdict(content["verdict"])

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lifcal.cli._choice import Ends, EveryOfVideo, Exclude
-from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, say_note, verb
+from lifcal.cli._console import RichListener, output, say_note, verb
 from lifcal.cli._executor import Jobs, Scheduler
+from lifcal.cli._results import exit_by_verdict, print_parameters, print_verdict
 from lifcal.errors import InputError
 from lifcal.sources import check_files, list_files
 
@@ -140,7 +141,8 @@ def calibrate(
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 
     Writes camera.json, poses.txt, points.ply, cameras.ply, observations.csv, focused images,
-    summary.json and report.html. Run the same command again to continue an interrupted one.
+    summary.json and report.html. Run the same command again to continue an interrupted one. The
+    exit code is 3 if the verdict is "do not trust it".
     """
     # Before anything heavy is imported, so that a slip of the hand is told at once.
     list_files(raws)
@@ -187,8 +189,8 @@ def calibrate(
     else:
         print_calibration(found, listener.told)
     if found.problems:
-        say_error(f"{len(found.problems)} of {found.n_frames} frames could not be used")
-        raise SystemExit(EXIT_ERROR)
+        say_note(f"{len(found.problems)} of {found.n_frames} frames could not be used")
+    exit_by_verdict(found.summary["verdict"])
 
 
 def _parse_known(text: str) -> str | dict[str, float | str]:
@@ -226,29 +228,15 @@ def _parse_settings(texts: list[str]) -> dict[str, str]:
 
 def print_calibration(found: Calibration, told: Collection[str] = ()) -> None:
     """Print the parameters, the verdict, where to look, and notes that were not `told` before."""
-    from rich.table import Table
-
-    from lifcal.camera import unit_of
-
     summary: Mapping[str, Any] = found.summary
-    metric = summary["scale_source"] is not None
-    table = Table(title="intrinsics", title_justify="left")
-    for column in ("parameter", "value", "sigma", "unit"):
-        table.add_column(column, justify="right" if column in ("value", "sigma") else "left")
-    for name, entry in summary["parameters"].items():
-        sigma = entry["sigma"]
-        shown = f"{sigma:.2g}" if sigma else "held"
-        table.add_row(name, f"{entry['value']:.7g}", shown, unit_of(name, metric=metric))
-    output().print(table)
+    print_parameters(summary["parameters"], summary["units"])
     output().print(
         f"{summary['n_registered']} of {summary['n_frames']} frames, {summary['n_used']} "
         f"micro-image points of {summary['n_points']} scene points, residual "
         f"{summary['rms_px']:.3f} px; scale: {summary['scale_source'] or 'none'}.",
         soft_wrap=True,
     )
-    output().print(found.verdict, soft_wrap=True)
-    for reason in summary["verdict"]["reasons"][1:]:
-        output().print(f"- {reason}", soft_wrap=True)
+    print_verdict(summary["verdict"])
     output().print(f"Look at {found.folder / 'report.html'}", soft_wrap=True)
     for finding in summary["findings"]:
         if finding["severity"] == "note" and finding["text"] not in told:

@@ -170,6 +170,7 @@ def depth(
 def _print_summary(run: RgbdRun) -> None:
     from statistics import median
 
+    from lifcal.camera.parameters import format_value
     from lifcal.export.rgbd import read_orbslam_depth
 
     store, done = run.store, run.done
@@ -182,12 +183,16 @@ def _print_summary(run: RgbdRun) -> None:
     if len(store.entries) > len(done):
         was += f", {len(store.entries)} in the folder,"
     k = run.setup.intrinsics
+    metric = all(finding.code != "no-scale" for finding in run.setup.findings)
+    depth = format_value(median(depths or [0.0]), median(sigmas or [0.0]))
     output().print(
-        f"{store.folder}: {count}{was} of {k['width']} x {k['height']} px, depth "
-        f"{median(depths or [0.0]):.0f} mm +- {median(sigmas or [0.0]):.1f} mm in the median, "
-        f"known in {100 * known:.0f} % of the pixels",
+        f"{store.folder}: {count}{was} of {k['width']} x {k['height']} px, depth {depth} "
+        f"{'mm' if metric else '(no scale)'} in the median, known in {100 * known:.0f} % of the "
+        "pixels",
         soft_wrap=True,
     )
+    if not metric:
+        return
     factor, sigma_factor = run.setup.depth_factor, run.setup.sigma_factor
     told = read_orbslam_depth(store.folder / "camera.yaml", factor)
     output().print(

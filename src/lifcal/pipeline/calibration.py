@@ -30,6 +30,7 @@ from lifcal.imaging.files import encode_jpeg
 from lifcal.imaging.preview import fit
 from lifcal.listener import Listener, choose_listener
 from lifcal.pipeline.executors import WorkerProcesses
+from lifcal.pipeline.failure import FailureReport, explain_failures
 from lifcal.pipeline.finished import (
     FILES,
     compute_key,
@@ -202,12 +203,18 @@ def _calibrate(
     clock = _Clock()
     settings = describe_settings(frames, options.depth, sources)
     guard_finished(folder, describe_inputs(options, sfm, settings, frames.names), force, listener)
-    run = focus_frames(frames, folder, options.depth, sources, listener, executor)
+    failure = FailureReport(folder, frames, force, listener)
+    failure.findings += findings
+    with failure.watch():
+        run = focus_frames(frames, folder, options.depth, sources, listener, executor)
     if isinstance(executor, WorkerProcesses):
         executor.renew()  # the rest has no work for them, and needs their memory
     if run.engine is None or not run.done:
-        raise DataError(f"none of {len(frames)} frames can be used")
+        with failure.watch():
+            failure.run = run
+            raise DataError(f"none of {len(frames)} frames can be used")
     clock.lap("grid, depth and focused images")
+    failure.run = run
     inputs = _describe_inputs(run, options, sfm)
     guard_finished(folder, inputs, force, listener)  # once more: now with the frames' pixels
     problems = tuple(str(problem) for _, problem in sorted(run.usable.problems.items()))
@@ -217,7 +224,7 @@ def _calibrate(
     focal_px = (
         None if options.focal_length_mm is None else options.focal_length_mm / options.pixel_size_mm
     )
-    with compile_ahead(run.engine):
+    with failure.watch(), compile_ahead(run.engine):
         bench = Workbench(
             run.engine.grid,
             run.engine.optics,
@@ -230,14 +237,16 @@ def _calibrate(
             bench.add_view(view)
         model = track_frames(run, bench.views, sfm, focal_px, listener)
         clock.lap("poses")
-        with listener.status("choosing points"):
-            bench.start(model)
-        bench.choose_points(listener)
-        clock.lap("choosing points")
-        bench.read_pixels(listener)
-        clock.lap("reading pixels")
-        adjustment = calibrate_bench(bench, listener)
-        clock.lap("measuring and adjusting")
+        failure.findings += model.findings
+        with explain_failures(model.findings):
+            with listener.status("choosing points"):
+                bench.start(model)
+            bench.choose_points(listener)
+            clock.lap("choosing points")
+            bench.read_pixels(listener)
+            clock.lap("reading pixels")
+            adjustment = calibrate_bench(bench, listener)
+            clock.lap("measuring and adjusting")
     used = set(adjustment.problem.observations.view_ids.tolist())
     views = [view for view in bench.views if view.index in used]
     bias = measure_depth_bias(adjustment, DepthMaps(views, bench.image_scale))
@@ -402,6 +411,6 @@ def _cameras_ply(adjustment: Adjustment) -> str:
             PlyElement("vertex", len(rows), ["double x", "double y", "double z"]),
             PlyElement("edge", len(lines), ["int vertex1", "int vertex2"]),
         ],
-        comment="cameras, world frame, metres",
+        comment=f"cameras, world frame, {'metres' if camera.scale_source else 'no scale'}",
     )
     return header + "\n".join([*rows, *lines]) + "\n"
