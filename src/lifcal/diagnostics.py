@@ -393,11 +393,6 @@ KINDS: Mapping[str, FindingKind] = {
         "The folder holds frames of a run before that are not among the raws of this run.",
         "Choose another folder if they do not belong together.",
     ),
-    "failure-report": FindingKind(
-        _NOTE,
-        "The calibration failed, and report.html shows what was seen before.",
-        "Look at the page.",
-    ),
     "calibration-kept": FindingKind(
         _NOTE,
         "The folder held a finished calibration of other settings, which is kept beside it.",

@@ -202,7 +202,7 @@ def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
             except LifcalError as error:
                 if _traces:
                     traceback.print_exc()
-                say_error(str(error))
+                say_error(". ".join([str(error).rstrip("."), *getattr(error, "__notes__", ())]))
                 raise SystemExit(EXIT_ERROR) from None
             except MemoryError:
                 say_error("out of memory: choose smaller images or fewer rays")

@@ -203,7 +203,7 @@ def _calibrate(
     clock = _Clock()
     settings = describe_settings(frames, options.depth, sources)
     guard_finished(folder, describe_inputs(options, sfm, settings, frames.names), force, listener)
-    failure = FailureReport(folder, frames, force, listener)
+    failure = FailureReport(folder, frames, force)
     failure.findings += findings
     with failure.watch():
         run = focus_frames(frames, folder, options.depth, sources, listener, executor)

@@ -21,7 +21,6 @@ from lifcal.report.failure import describe_failure, write_failure_page
 
 if TYPE_CHECKING:
     from lifcal.imaging.frames import Frames
-    from lifcal.listener import Listener
     from lifcal.pipeline.focusing import FocusRun
 
 _MOST_PICTURES = 4
@@ -42,6 +41,8 @@ def explain_failures(findings: Sequence[Finding]) -> Iterator[None]:
 class FailureReport:
     """Collects what a run knows, and writes a report if the run fails.
 
+    The error gets a note that says where the report is.
+
     Parameters
     ----------
     folder : Path
@@ -50,13 +51,10 @@ class FailureReport:
     force : bool
         Whether a finished calibration in the folder has been kept elsewhere, so that its files may
         be replaced.
-    listener : Listener
-        Is told where the report is.
     """
 
-    def __init__(self, folder: Path, frames: Frames, force: bool, listener: Listener) -> None:
-        self._folder, self._frames = folder, frames
-        self._force, self._listener = force, listener
+    def __init__(self, folder: Path, frames: Frames, force: bool) -> None:
+        self._folder, self._frames, self._force = folder, frames, force
         self.findings: list[Finding] = []
         """What was noticed so far."""
         self.run: FocusRun | None = None
@@ -102,10 +100,7 @@ class FailureReport:
             write_failure_page(summary, self._folder / "report.html")
         except (DataError, OSError):
             return
-        page = self._folder / "report.html"
-        self._listener.finding(
-            Finding.of("failure-report", f"{page} shows what was seen", page=str(page))
-        )
+        error.add_note(f"{self._folder / 'report.html'} shows what was seen")
 
     def _describe_source(self) -> Mapping[str, Any]:
         names = self._frames.names

@@ -26,17 +26,17 @@ from lifcal.sfm.rigidity import PairMatches
 
 _FEWEST_MATCHES, _FEWEST_PAIRS = 30, 3
 """Matches with a known virtual depth that a pair needs to be judged, and pairs that are needed."""
-_MOVES_PX, _TURNS_PX = 8.0, 25.0
+_MOVES_PX, _TURNS_PX = 8.0, 40.0
 """Median motions of a pair, in raw px, from which on its lines of motion and its parallax can be
 judged: the noise of places is about half a pixel."""
 _MOST_PAIRS = 60
 """Pairs that are judged, evenly chosen: all of them follow one rule, or it is not there."""
 _MOST = 0.8
 """Share of the pairs that must follow a rule. Matches of some pairs are always wrong."""
-_NO_PARALLAX, _NO_PARALLAX_PX = 0.02, 1.5
-"""Median distance of matches from where the best homography puts them, as a part of the motion and
-in px, up to which there is no parallax. A camera that turned has 0.002 (0.4 px), one that moved
-sideways over a scene with depth 0.1 and more."""
+_NO_PARALLAX, _NO_PARALLAX_PX = 0.015, 1.5
+"""Median distance of matches from where the best homography puts them up to which there is no
+parallax: as a part of the motion, and in px (twice the noise of places). A camera that turned has
+0.002 (0.4 px), one that moved sideways over a scene with depth 0.1 and more."""
 _RADIAL = 0.08
 """Median distance of matches from lines through one place, as a part of the motion, up to which all
 move on such lines. A camera that moved along its axis has 0.01 to 0.04, other motions 0.3."""
@@ -76,7 +76,7 @@ class _Judged(NamedTuple):
     @property
     def has_parallax(self) -> bool:
         """Whether no homography explains the matches."""
-        return self.parallax_px > min(_NO_PARALLAX * self.moved_px, _NO_PARALLAX_PX)
+        return self.parallax_px > max(_NO_PARALLAX * self.moved_px, _NO_PARALLAX_PX)
 
     @property
     def is_radial(self) -> bool:
