@@ -140,7 +140,7 @@ KINDS: Mapping[str, FindingKind] = {
     "lens-types-misfit": FindingKind(
         _NOTE,
         "The number of lens types that was asked for does not fit the layout of the grid.",
-        "Leave --types out, or give the number of this camera.",
+        "In Python, leave `n_types` out, or give the number of this camera.",
     ),
     "lens-types-by-sharpness": FindingKind(
         _NOTE,

@@ -30,24 +30,37 @@ def adjust(
         Path,
         typer.Argument(
             metavar="OBSERVATIONS.csv",
-            help="view,point,center_x,center_y,x,y and optionally lens_type, sigma; raw px.",
+            help="Table with the columns view, point, center_x, center_y, x, y in raw px and "
+            "optionally "
+            "lens_type and sigma.",
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
-    pixel_size_um: Annotated[float, typer.Option(help="Pixel pitch of the sensor.")],
-    image_size: Annotated[str, typer.Option(help="WIDTHxHEIGHT of the raw image.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
+    ],
+    pixel_size_um: Annotated[
+        float,
+        typer.Option(help="Distance between neighboring pixels of the sensor, in micrometres."),
+    ],
+    image_size: Annotated[str, typer.Option(help="Size of the raw image as WIDTHxHEIGHT.")],
     focal_length_mm: Annotated[
-        float, typer.Option(help="Nominal focal length; a start, not a prior.")
+        float,
+        typer.Option(help="Nominal focal length in mm: where the search starts, not a prior."),
     ],
     distances: Annotated[
-        Path | None, typer.Option(help="'point1 point2 mm sigma' a line, # comments: the scale.")
+        Path | None,
+        typer.Option(
+            help="File with known distances, one 'point1 point2 mm sigma' a line: the scale."
+        ),
     ] = None,
     grid: Annotated[
-        Path | None, typer.Option(help="grid.json, for camera.json and the focus term.")
+        Path | None,
+        typer.Option(help="Micro-lens grid (grid.json), for camera.json and the focus term."),
     ] = None,
     loss: Annotated[str, typer.Option(help="Robust loss: none, huber or cauchy.")] = "cauchy",
     distortion: Annotated[
-        str, typer.Option(help="brown, auto (terms that pay), none or division.")
+        str, typer.Option(help="Distortion model: brown, auto (terms that pay), none or division.")
     ] = "brown",
     tilt: Annotated[
         str,
@@ -57,16 +70,21 @@ def adjust(
         ),
     ] = "auto",
     focus_strength: Annotated[
-        float | None, typer.Option(help="Focus-vignetting term: its strength g; needs --grid.")
+        float | None, typer.Option(help="Strength g of the focus-vignetting term; needs --grid.")
     ] = None,
     focus_sigma: Annotated[
-        float, typer.Option(help="Prior of g, which is then estimated; 0: g is given.")
+        float,
+        typer.Option(help="Standard deviation of g, which is then estimated. With 0, g is held."),
     ] = 0.0,
     plane_sigma: Annotated[
-        float, typer.Option(help="Prior of 1/u of each focal plane; 0: they are given.")
+        float,
+        typer.Option(help="Standard deviation of 1/u of each focal plane. With 0, they are held."),
     ] = 0.0,
-    focus_shape: Annotated[str, typer.Option(help="linear, overlap or devignetted.")] = "linear",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    focus_shape: Annotated[
+        str,
+        typer.Option(help="Shape of the focus-vignetting term: linear, overlap or devignetted."),
+    ] = "linear",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Calibrate a camera from points measured in micro images.
 

@@ -28,57 +28,83 @@ _SCALE = "Scale"
 def calibrate(
     raws: Annotated[
         list[str],
-        typer.Argument(metavar="RAWS...", help="Raws: files, folders, globs, videos."),
+        typer.Argument(metavar="RAWS...", help="Raw frames: files, folders, globs or videos."),
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
-    pixel_size_um: Annotated[float, typer.Option(help="Pixel pitch of the sensor.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
+    ],
+    pixel_size_um: Annotated[
+        float,
+        typer.Option(help="Distance between neighboring pixels of the sensor, in micrometres."),
+    ],
     white: Annotated[
-        Path | None, typer.Option(help="White image: finds the grid, evens out brightness.")
+        Path | None,
+        typer.Option(help="White image: the grid is found in it, and it evens out the brightness."),
     ] = None,
     grid: Annotated[
-        Path | None, typer.Option(help="grid.json; else it is found in the white image or raws.")
+        Path | None,
+        typer.Option(
+            help="Micro-lens grid (grid.json). Without it, the white image or the raws show it."
+        ),
     ] = None,
     xml: Annotated[
         Path | None, typer.Option(help="The maker's XML to start from when the grid is found.")
     ] = None,
-    bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
+    bayer: Annotated[
+        str | None, typer.Option(help="Color pattern of mosaic raws: rggb, grbg, gbrg or bggr.")
+    ] = None,
     every: EveryOfVideo = None,
     frames: Ends = None,
     exclude: Exclude = None,
     focal_length_mm: Annotated[
         float | None,
-        typer.Option(help="Focal length engraved on the lens: a hint, and a check of the result."),
+        typer.Option(
+            help="Focal length engraved on the lens, in mm: a hint, and a check of the result."
+        ),
     ] = None,
     marker_size_mm: Annotated[
         float | None,
-        typer.Option(help="Side of ArUco markers in the scene.", rich_help_panel=_SCALE),
+        typer.Option(
+            help="Side of the black squares of ArUco markers in the scene, in mm.",
+            rich_help_panel=_SCALE,
+        ),
     ] = None,
     marker_distances: Annotated[
         Path | None,
         typer.Option(
-            help="Known distances between the centers of markers, 'id1 id2 mm sigma' a line.",
+            help="File with known distances between the centers of markers, one 'id1 id2 mm "
+            "sigma' a line.",
             rich_help_panel=_SCALE,
         ),
     ] = None,
     dictionary: Annotated[
-        str, typer.Option(help="Of the markers.", rich_help_panel=_SCALE)
+        str, typer.Option(help="ArUco dictionary of the printed markers.", rich_help_panel=_SCALE)
     ] = "DICT_6X6_250",
     distances: Annotated[
         Path | None,
         typer.Option(
-            help="'frame x1 y1 x2 y2 mm sigma' a line: points picked in a focused image.",
+            help="File with known distances between points picked in focused images, one "
+            "'frame x1 y1 "
+            "x2 y2 mm sigma' a line.",
             rich_help_panel=_SCALE,
         ),
     ] = None,
     trajectory: Annotated[
         Path | None,
         typer.Option(
-            help="Known poses, TUM format; the timestamp is the frame's index, or --timestamps.",
+            help="File with known poses in TUM format. The timestamp is the index of the "
+            "frame, or that of "
+            "--timestamps.",
             rich_help_panel=_SCALE,
         ),
     ] = None,
     trajectory_sigma_mm: Annotated[
-        float, typer.Option(help="Of the known positions.", rich_help_panel=_SCALE)
+        float,
+        typer.Option(
+            help="Standard deviation of each coordinate of the known positions, in mm.",
+            rich_help_panel=_SCALE,
+        ),
     ] = 1.0,
     known: Annotated[
         str | None,
@@ -92,12 +118,15 @@ def calibrate(
     ] = None,
     timestamps: Annotated[
         Path | None,
-        typer.Option(help="One time a line, for every raw, for poses.txt; the index without."),
+        typer.Option(
+            help="File with the time of every raw, one a line, for poses.txt. Without it, "
+            "the index."
+        ),
     ] = None,
-    points: Annotated[int, typer.Option(help="Scene points to measure.")] = 1000,
+    points: Annotated[int, typer.Option(help="Number of scene points to measure.")] = 1000,
     loss: Annotated[str, typer.Option(help="Robust loss: none, huber or cauchy.")] = "cauchy",
     distortion: Annotated[
-        str, typer.Option(help="brown, auto (terms that pay), none or division.")
+        str, typer.Option(help="Distortion model: brown, auto (terms that pay), none or division.")
     ] = "brown",
     tilt: Annotated[
         str,
@@ -114,9 +143,12 @@ def calibrate(
         ),
     ] = True,
     matching: Annotated[
-        str, typer.Option(help="auto, sequential, exhaustive or retrieval.")
+        str,
+        typer.Option(help="Which frames are matched: auto, sequential, exhaustive or retrieval."),
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of all random choices; the same seed gives the same result.")
+    ] = 0,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
     settings: Annotated[
@@ -136,7 +168,7 @@ def calibrate(
             "folder beside it, and calibrate.",
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 

@@ -31,7 +31,7 @@ _FILE = (
 @verb()
 def show(
     file: Annotated[Path, typer.Argument(help=_FILE)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Show what is in a camera or grid file."""
     from lifcal.camera import MicroLensGrid, PlenopticCamera
@@ -90,7 +90,7 @@ def convert(
         Path | None,
         typer.Option(help="File with the micro-lens grid, where IN has none or another is wanted."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Convert a camera or grid file."""
     from dataclasses import replace

@@ -21,11 +21,12 @@ _NOMINAL_MM = 16.0
 
 @verb("the same command goes on from here")
 def demo(
-    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")] = Path(
-        "lifcal-demo"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
+    ] = Path("lifcal-demo"),
     frames: Annotated[int, typer.Option(help="Number of frames to simulate.")] = 16,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Simulate a small camera moving over a desk, calibrate it, and compare with the truth."""
     from lifcal.evaluate import evaluate_calibration

@@ -20,7 +20,7 @@ def evaluate(
     truth: Annotated[
         Path, typer.Option(help="Folder that lifcal simulate wrote, or its truth folder.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Compare a calibration with the truth of a simulation.
 
