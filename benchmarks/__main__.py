@@ -15,6 +15,7 @@ from benchmarks import (
     calibrate,
     camera,
     command_line,
+    commands,
     degenerate,
     depth,
     executors,
@@ -44,10 +45,12 @@ BENCHMARKS = {
     "real-mini": real.run_small,
     "recalibrate": recalibrate.run,
     "degenerate": degenerate.run,
+    "degenerate-mini": degenerate.run_small,
     "depth": depth.run,
     "slam": slam.run,
     "executors": executors.run,
     "command-line": command_line.run,
+    "commands": commands.run,
 }
 
 
