@@ -18,6 +18,7 @@ from benchmarks import (
     calibrate,
     camera,
     command_line,
+    commands,
     degenerate,
     depth,
     executors,
@@ -50,10 +51,12 @@ BENCHMARKS = {
     "worlds": worlds.run,
     "worlds-mini": worlds.run_small,
     "degenerate": degenerate.run,
+    "degenerate-mini": degenerate.run_small,
     "depth": depth.run,
     "slam": slam.run,
     "executors": executors.run,
     "command-line": command_line.run,
+    "commands": commands.run,
 }
 
 

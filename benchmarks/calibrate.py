@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, run_lifcal
 from lifcal.arrays import FloatArray
 from lifcal.bundle import FocusTerm, Layout, Problem
 from lifcal.camera import PlenopticCamera, read_camera, read_grid
@@ -231,7 +229,7 @@ def calibrate_recording(
         picks.write_text(pick_distance(recording))
         words += ["--distances", str(picks)]
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "lifcal", *words], check=True, stdout=subprocess.DEVNULL)
+    run_lifcal(*words)
     seconds = time.perf_counter() - start
     return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
 

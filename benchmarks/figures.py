@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -42,6 +44,15 @@ class Figure:
     def as_dict(self) -> dict[str, Any]:
         """Return the figure for JSON."""
         return {**asdict(self), "holds": self.holds}
+
+
+def run_lifcal(*words: object) -> None:
+    """Run a command; a result that is not to be trusted (exit code 3) is a result."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lifcal", *map(str, words)], check=False, stdout=subprocess.DEVNULL
+    )
+    if done.returncode not in (0, 3):
+        raise RuntimeError(f"lifcal {' '.join(map(str, words))} ended with {done.returncode}")
 
 
 def best_time_s(function: Callable[[], object], repeats: int = 5) -> float:

@@ -11,8 +11,6 @@ minutes.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import cast
 import numpy as np
 
 from benchmarks.calibrate import Case, calibrate_recording
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, run_lifcal
 from lifcal.evaluate import evaluate_calibration
 from lifcal.simulate import Simulation, SimulationOptions, write_sequence
 from lifcal.simulate.cameras import CAMERAS, CameraDesign
@@ -66,11 +64,7 @@ def run_one(seed: int, data: Path) -> list[float]:
     words = ["calibrate", recording / "raw", "--white", recording / "white.png", "-o", result]
     words += ["--pixel-size-um", camera.pixel_size_mm * 1000.0, "--known", out / "camera.json"]
     if not (result / "report.html").exists():
-        subprocess.run(
-            [sys.executable, "-m", "lifcal", *map(str, words)],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        run_lifcal(*words)
     found = {row.name: row for row in evaluate_calibration(result, recording).parameters}
     pulls = [found[name].error_sigmas for name in _NAMES]
     return [np.inf if pull is None else pull for pull in pulls]

@@ -267,6 +267,42 @@ def make_virtual_depth_phase() -> None:
     figure.savefig(FOLDER / "virtual-depth-phase.png", dpi=110)
 
 
+def make_recording_motion() -> None:
+    """Draw how to move, and how not to, seen from above."""
+    import matplotlib.pyplot as plt
+
+    angles = np.linspace(-0.5, 0.5, 7)
+    arc = [(1.0 * np.sin(a), 1.0 - 1.0 * np.cos(a), a) for a in angles]
+    near_and_far = [(x, y + 0.12 * np.cos(9.0 * a), a) for x, y, a in arc]
+    panels = (
+        ("good: around, nearer and farther", near_and_far, True),
+        ("not enough: turning on the spot", [(0.0, 0.0, a) for a in angles[1::2]], True),
+        ("not enough: along the optical axis", [(0.0, 0.11 * i, 0.0) for i in range(-1, 3)], True),
+        ("not enough: a flat wall alone", arc[1::2], False),
+    )
+    things = ((-0.3, 0.9, 0.16), (0.05, 0.75, 0.1), (0.25, 1.15, 0.2), (-0.1, 1.3, 0.14))
+    figure, axes = plt.subplots(1, 4, figsize=(12, 4), layout="constrained")
+    for axis, (title, cameras, deep) in zip(axes, panels, strict=True):
+        if deep:
+            for x, y, size in things:
+                axis.add_patch(plt.Rectangle((x, y), size, size, color="#8fb8d8"))
+        else:
+            axis.plot([-0.6, 0.6], [1.0, 1.0], color="#8fb8d8", linewidth=6)
+        axis.plot([c[0] for c in cameras], [c[1] for c in cameras], "--", color="#999999")
+        for x, y, angle in cameras:
+            forward = np.array([-np.sin(angle), np.cos(angle)])
+            aside = np.array([forward[1], -forward[0]])
+            place = np.array([x, y])
+            corners = [place, place + 0.13 * forward + 0.06 * aside]
+            corners.append(place + 0.13 * forward - 0.06 * aside)
+            good = title.startswith("good")
+            axis.add_patch(plt.Polygon(corners, color="#1a7f5a" if good else "#c22f21"))
+        axis.set(xlim=(-0.75, 0.75), ylim=(-0.35, 1.55), aspect="equal", xticks=[], yticks=[])
+        axis.set_title(title, fontsize=10)
+    figure.savefig(FOLDER / "recording-motion.png", dpi=110)
+    plt.close(figure)
+
+
 def make_bundle_speed() -> None:
     """Time of an iteration by the number of observations."""
     import matplotlib.pyplot as plt
@@ -293,6 +329,7 @@ if __name__ == "__main__":
     make_virtual_depth_phase()
     make_straight_lines()
     make_bundle_speed()
+    make_recording_motion()
     if "LIFCAL_BENCHMARK_DATA" in os.environ:
         make_raw_to_depth()
         make_measurement_bias()

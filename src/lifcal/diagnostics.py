@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lifcal.errors import DataError
+from lifcal.errors import DataError, EstimationError
 from lifcal.files import make_plain
 
 
@@ -22,6 +22,8 @@ class Severity(enum.StrEnum):
 
     NOTE = "note"
     """Good to know; the result can be used as it is."""
+    USABLE = "usable"
+    """The result can be used; something that is known would make it better."""
     CAUTION = "caution"
     """The result can be used with care."""
     POOR = "poor"
@@ -29,7 +31,7 @@ class Severity(enum.StrEnum):
 
     @property
     def rank(self) -> int:
-        """How grave it is: 0 for a note, 1 for a caution, 2 for poor."""
+        """How grave it is: 0 for a note, 1 for usable, 2 for a caution, 3 for poor."""
         return list(Severity).index(self)
 
 
@@ -58,6 +60,8 @@ class FindingKind:
 
 _NOTE, _CAUTION, _POOR = (Severity.NOTE,), (Severity.CAUTION,), (Severity.POOR,)
 _CAUTION_OR_POOR = (Severity.CAUTION, Severity.POOR)
+_USABLE_OR_CAUTION = (Severity.USABLE, Severity.CAUTION)
+_ANY_BUT_NOTE = (Severity.CAUTION, Severity.USABLE, Severity.POOR)
 
 KINDS: Mapping[str, FindingKind] = {
     # frames
@@ -70,13 +74,15 @@ KINDS: Mapping[str, FindingKind] = {
         "frame",
     ),
     "frames-unusable": FindingKind(
-        _CAUTION,
-        "Some frames of the recording could not be used.",
-        "Each has a finding `frame-unusable` that says why.",
+        _USABLE_OR_CAUTION,
+        "Some frames of the recording could not be used; it is a caution if more than a third "
+        "could not.",
+        "Look at the notes (code `frame-unusable`): each says why a frame could not be used.",
     ),
     "frames-not-registered": FindingKind(
-        _CAUTION,
-        "Structure from motion found no pose for some frames.",
+        _USABLE_OR_CAUTION,
+        "Structure from motion found no pose for some frames; it is a caution if it found none for "
+        "more than a third.",
         "Move more slowly between frames, and keep texture in view.",
     ),
     "frames-thinned": FindingKind(
@@ -84,6 +90,17 @@ KINDS: Mapping[str, FindingKind] = {
         "A video has many more frames than a calibration needs, so those were chosen that show "
         "something else than the frame before.",
         "Give --every to choose by yourself.",
+    ),
+    "few-views": FindingKind(
+        _USABLE_OR_CAUTION,
+        "The calibration rests on few views; it is a caution if there are fewer than six.",
+        "Record twenty to forty frames.",
+    ),
+    "bayer-missing": FindingKind(
+        _CAUTION,
+        "Neighboring pixels of a raw frame differ as those of a color mosaic do, and no color "
+        "pattern was given.",
+        "Give the color pattern by --bayer (rggb, grbg, gbrg or bggr), and calibrate again.",
     ),
     # several recordings
     "recording-left-out": FindingKind(
@@ -124,11 +141,6 @@ KINDS: Mapping[str, FindingKind] = {
         "One of several scenes gives another camera than the others, far beyond the noise.",
         "Calibrate the recordings apart if the lens was focused anew or exchanged between them.",
     ),
-    "bayer-missing": FindingKind(
-        _NOTE,
-        "Neighboring pixels of a raw frame differ as those of a color mosaic do.",
-        "Give the color pattern by --bayer.",
-    ),
     # grid
     "grid-refined": FindingKind(
         _NOTE,
@@ -167,7 +179,7 @@ KINDS: Mapping[str, FindingKind] = {
     "lens-types-misfit": FindingKind(
         _NOTE,
         "The number of lens types that was asked for does not fit the layout of the grid.",
-        "Leave --types out, or give the number of this camera.",
+        "In Python, leave `n_types` out, or give the number of this camera.",
     ),
     "lens-types-by-sharpness": FindingKind(
         _NOTE,
@@ -322,6 +334,12 @@ KINDS: Mapping[str, FindingKind] = {
         "The camera turned but hardly moved, so the images do not determine F.",
         "Move the camera, by a tenth of the distance to the scene or more.",
     ),
+    "moved-along-axis": FindingKind(
+        _CAUTION_OR_POOR,
+        "The camera only moved along its optical axis, so the images hardly tell F from the "
+        "distance.",
+        "Move the camera sideways too, by a tenth of the distance or more, and turn it.",
+    ),
     "one-depth": FindingKind(
         _POOR,
         "All points are at one depth, so alpha and beta are not told apart.",
@@ -385,15 +403,22 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     # what is known badly
     "parameter-uncertain": FindingKind(
-        _CAUTION_OR_POOR,
+        _ANY_BUT_NOTE,
         "The standard deviation of f_L, b_L0, B or F is large.",
         "Add views that are turned about the optical axis and from other distances.",
         "parameter",
     ),
     "center-uncertain": FindingKind(
-        _CAUTION_OR_POOR,
+        _ANY_BUT_NOTE,
         "The standard deviation of the principal point is large.",
         "Add views that are turned about the optical axis (portrait and landscape).",
+    ),
+    "depth-uncertain": FindingKind(
+        _ANY_BUT_NOTE,
+        "The uncertainty of the camera makes depths at distances of this scene uncertain, in the "
+        "same way in every frame.",
+        "Record the scene from more distances, with things at all distances at which the camera "
+        "will be used.",
     ),
     "correlated": FindingKind(
         _CAUTION,
@@ -520,6 +545,30 @@ def keep_gravest(findings: Iterable[Finding]) -> list[Finding]:
         if before is None or finding.severity.rank > before.severity.rank:
             chosen[finding.about] = finding
     return sorted([*chosen.values(), *several], key=lambda finding: -finding.severity.rank)
+
+
+_GEOMETRIES = ("turned-on-the-spot", "moved-along-axis", "flat-scene")
+"""Codes that explain why a recording does not determine a camera, the gravest first."""
+
+
+def explain_failure(error: EstimationError, findings: Iterable[Finding]) -> EstimationError:
+    """Return the error with what explains it in front, if motion or scene do.
+
+    Parameters
+    ----------
+    error : EstimationError
+    findings : iterable of Finding
+        What was noticed before the failure.
+    """
+    found = {finding.code: finding for finding in findings if finding.code in _GEOMETRIES}
+    for code in _GEOMETRIES:
+        if code in found and code not in error.evidence.get("explained_by", ()):
+            return EstimationError(
+                f"{found[code].text.rstrip('.')}. (What failed: {error})",
+                stage=error.stage,
+                evidence={**error.evidence, "explained_by": [code]},
+            )
+    return error
 
 
 def format_kinds() -> str:

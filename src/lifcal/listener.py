@@ -49,7 +49,7 @@ class Listener:
 
     def finding(self, finding: Finding) -> None:
         """Report a finding as soon as a stage has made it."""
-        level = logging.INFO if finding.severity is Severity.NOTE else logging.WARNING
+        level = logging.WARNING if finding.severity.rank >= Severity.CAUTION.rank else logging.INFO
         _findings.log(level, "%s: %s", finding.code, finding.text, extra={"finding": finding})
 
 

@@ -1,5 +1,7 @@
 """`lifcal calibrate` as a user meets it, where it ends early; see tests/pipeline for the rest."""
 
+import json
+
 import pytest
 
 from lifcal.camera import write_grid
@@ -111,8 +113,15 @@ def test_too_few_frames_are_one_line(recording, tmp_path):
         *("--pixel-size-um", 17.6, "-o", tmp_path / "out"),
         *("--white", recording / "white.png", "--grid", recording / "grid.json"),
     )
-    assert_one_line_error(done, "2 usable frames are too few (need 5)")
+    assert_one_line_error(done, "2 usable frames are too few (need 5)", "report.html shows what")
     assert not (tmp_path / "out" / "camera.json").exists()
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["verdict"]["level"] == "failed"
+    assert "2 usable frames are too few" in summary["verdict"]["text"]
+    assert summary["n_frames"] == summary["n_focused"] == 2
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("<img ") == 3  # two focused images and a depth map
+    assert "2 usable frames are too few (need 5)" in page
 
 
 def test_usage():

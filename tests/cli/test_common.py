@@ -1,14 +1,17 @@
 """What all commands have in common: examples, --quiet, --json, progress, slips told at once."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 import typer
 
+import lifcal
 from lifcal.cli import _console
 from lifcal.cli.app import app
 from tests.cli.process import HEAVY, assert_one_line_error
@@ -43,9 +46,55 @@ def test_every_command_has_an_example_that_can_be_parsed(name):
             command.parse_args(context, words[len(start) :])
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "export"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_json(name):
     assert any("--json" in parameter.opts for parameter in COMMANDS[name].params)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_in_whole_sentences(name):
+    """It says what the thing is and does not go on from the option's name."""
+    for parameter in COMMANDS[name].params:
+        text = getattr(parameter, "help", None) or ""
+        if parameter.name == "help":
+            continue
+        assert text.endswith("."), f"{parameter.name}: {text}"
+        assert len(text.split()) >= 3, f"{parameter.name}: {text}"
+        first = text.split()[0].rstrip(",:")
+        formats = ("opencv", "ros", "colmap", "camera.json", ".json")
+        assert first[0].isupper() or first in formats, f"{parameter.name}: {text}"
+        assert first not in ("Of", "For", "As", "From"), f"{parameter.name}: {text}"
+
+
+def test_advice_names_options_that_exist():
+    """In findings, in the report, and in every message of the package."""
+    known = {word for each in COMMANDS.values() for option in each.params for word in option.opts}
+    known |= {word for each in COMMANDS.values() for o in each.params for word in o.secondary_opts}
+    known |= {"--debug", "--quiet", "--version", "--help", "--install-completion"}
+    room = Path(lifcal.__file__).parent
+    named = {
+        (word, path.name)
+        for path in sorted(room.rglob("*.py"))
+        for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 50
+    assert [(word, name) for word, name in sorted(named) if word not in known] == []
+
+
+def test_the_shell_completes_commands(monkeypatch):
+    done = subprocess.run(
+        [sys.executable, "-m", "lifcal"],
+        env={
+            **os.environ,
+            "COMP_WORDS": "lifcal cali",
+            "COMP_CWORD": "1",
+            "_LIFCAL_COMPLETE": "complete_bash",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["calibrate"]
 
 
 MISSING = [

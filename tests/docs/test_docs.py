@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lifcal
@@ -45,7 +46,8 @@ def test_tutorial_runs(tmp_path):
     """Every command and every Python block of the tutorial runs, in the order of the page."""
     text = TUTORIAL.read_text(encoding="utf-8")
     blocks = re.findall(r"```(console|python)\n(.*?)```", text, re.DOTALL)
-    ran = []
+    ran: list[str] = []
+    measured: list[float] = []
     for language, block in blocks:
         if language == "python":
             commands = [["-c", block]]
@@ -60,11 +62,17 @@ def test_tutorial_runs(tmp_path):
             ran.append(done.stdout)
             if command[:3] == ["-m", "lifcal", "calibrate"]:
                 assert "Good: " in done.stdout
+            lengths = re.findall(r"are ([\d.]+) mm apart", done.stdout)
+            measured += [float(length) for length in lengths]
     assert len(ran) >= 6
+    assert len(measured) >= 2
+    # what the page says of single pixels of this small camera: some of them err by 2 sigma
+    assert np.median(np.abs(np.array(measured) - 60.0)) < 2.0
     for file in (
         "grid_fit.png",
         "camera/report.html",
         "rgbd/view.html",
+        "rgbd/fused.ply",
         "colmap/sparse/0/points3D.txt",
     ):
         assert (tmp_path / file).stat().st_size > 0

@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 from lifcal.bundle.degeneracy import describe_geometry
-from lifcal.diagnostics import Finding, Severity
-from lifcal.report import FrameEntry, assess, build_statistics, judge, render_report
+from lifcal.diagnostics import KINDS, Finding, Severity
+from lifcal.report import (
+    FrameEntry,
+    assess,
+    build_statistics,
+    judge,
+    judge_failure,
+    render_report,
+)
 from tests.report import cases
 
 
@@ -19,7 +26,9 @@ def adjustment():
 
 @pytest.fixture(scope="module")
 def statistics(adjustment):
-    return build_statistics(adjustment, frames=cases.frames_of(adjustment))
+    """Numbers of a good calibration: those of eight views, called twenty."""
+    found = build_statistics(adjustment, frames=cases.frames_of(adjustment))
+    return {**found, "n_views": 20, "n_frames": 20, "n_usable": 20, "n_registered": 20}
 
 
 def change(statistics, **values):
@@ -38,13 +47,27 @@ def scale_of(percent, sigma):
     return [{**entry, "percent": percent, "sigma_percent": sigma}]
 
 
+def depth_of(percent):
+    near = {"quantile": 0.1, "depth_mm": 400.0, "sigma_percent": 0.5}
+    return [near, {"quantile": 0.9, "depth_mm": 900.0, "sigma_percent": percent}]
+
+
 @pytest.mark.parametrize(
     ("values", "level"),
     [
         ({}, "good"),
         ({"scale_source": None}, "caution"),
-        ({"n_frames": 9}, "caution"),
-        ({"n_frames": 9, "n_usable": 9}, "caution"),
+        ({"n_views": 10}, "good"),
+        ({"n_views": 9}, "usable"),
+        ({"n_views": 5}, "caution"),
+        ({"n_usable": 14, "n_registered": 14}, "usable"),
+        ({"n_usable": 13, "n_registered": 13}, "caution"),
+        ({"n_registered": 14}, "usable"),
+        ({"n_registered": 13}, "caution"),
+        ({"typical_depths": depth_of(0.9)}, "good"),
+        ({"typical_depths": depth_of(1.1)}, "usable"),
+        ({"typical_depths": depth_of(3.1)}, "caution"),
+        ({"typical_depths": depth_of(10.1)}, "poor"),
         ({"n_used": 100, "n_observations": 120}, "caution"),
         ({"residual_scale": scale_of(-2.0, 0.1)}, "caution"),
         ({"residual_scale": scale_of(-2.0, 1.0)}, "good"),
@@ -68,9 +91,11 @@ def test_verdict_by_findings(statistics, severity):
     ("name", "relative", "scale", "level"),
     [
         ("F", 0.011, "markers", "poor"),
-        ("F", 0.009, "markers", "good"),
+        ("F", 0.009, "markers", "usable"),
+        ("F", 0.0019, "markers", "good"),
         ("B", 0.051, "markers", "poor"),
-        ("B", 0.049, "markers", "good"),
+        ("B", 0.049, "markers", "usable"),
+        ("B", 0.019, "markers", "good"),
         ("B", 0.051, None, "caution"),
     ],
 )
@@ -81,16 +106,66 @@ def test_verdict_by_sigma(statistics, name, relative, scale, level):
     assert verdict_of(content)["level"] == level
 
 
-@pytest.mark.parametrize(("part", "level"), [(0.009, "good"), (0.011, "caution"), (0.031, "poor")])
+@pytest.mark.parametrize(
+    ("part", "level"),
+    [(0.0039, "good"), (0.0041, "usable"), (0.011, "caution"), (0.031, "poor")],
+)
 def test_verdict_by_the_principal_point(statistics, part, level):
     content = change(statistics)
     content["parameters"]["c_y"]["sigma"] = part * content["image_size_px"][0]
     assert verdict_of(content)["level"] == level
 
 
+def test_the_verdict_says_what_would_help(statistics):
+    content = change(statistics, n_views=7, n_registered=19)
+    content["parameters"]["c_x"]["sigma"] = 0.005 * content["image_size_px"][0]
+    verdict = verdict_of(content)
+    assert verdict["level"] == "usable"
+    assert verdict["text"].startswith("Usable: the principal point is known to 3.2 px only, 0.5 %")
+    assert verdict["codes"] == ["center-uncertain", "few-views", "frames-not-registered"]
+    assert verdict["help"] == [KINDS[code].remedy for code in verdict["codes"]]
+    assert verdict_of(statistics)["help"] == []
+
+
+def test_a_good_verdict_names_what_counts(statistics):
+    text = verdict_of(statistics)["text"]
+    for word in ("F is known to 0.19 %", "B to 0.39 %", "c to 1.5 px", "depths from 436 mm to "):
+        assert word in text
+    assert "20 views, scale from" in text
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_typical_depths_are_those_of_the_scene(adjustment, statistics, scale):
+    """Against the spread of depths that the covariance of alpha and beta gives, drawn at random."""
+    if not scale:
+        without = cases.run(np.random.default_rng(5), scale=False)
+        assert build_statistics(without, frames=cases.frames_of(without))["typical_depths"] == []
+        return
+    found = adjustment.covariance
+    places = [found.names.index(name) for name in ("alpha", "beta")]
+    array = adjustment.state.array
+    draws = np.random.default_rng(1).multivariate_normal(
+        [array.alpha, array.beta_mm], found.array[np.ix_(places, places)], 20_000
+    )
+    depths = [entry["depth_mm"] for entry in statistics["typical_depths"]]
+    assert depths == sorted(depths)
+    for entry in statistics["typical_depths"]:
+        u = array.alpha + array.beta_mm / entry["depth_mm"]
+        spread = np.std(draws[:, 1] / (u - draws[:, 0])) / entry["depth_mm"]
+        # 20 000 draws know a standard deviation to 0.5 %
+        assert entry["sigma_percent"] == pytest.approx(100.0 * spread, rel=0.03)
+
+
+def test_a_failure_is_a_level_of_its_own():
+    verdict = judge_failure("only 3 of 14 focused images were registered. Move sideways")
+    assert verdict["level"] == "failed"
+    assert verdict["text"].startswith("There is no calibration: only 3 of 14")
+    assert verdict["reasons"] == ["only 3 of 14 focused images were registered. Move sideways"]
+
+
 def test_no_text_has_a_part_in_the_verdict(statistics):
     """Whatever findings say in words, level and codes are the same."""
-    numbers = change(statistics, scale_source=None, converged=False, n_frames=99)
+    numbers = change(statistics, scale_source=None, converged=False, n_views=7)
     numbers["parameters"]["c_x"]["sigma"] = 0.02 * numbers["image_size_px"][0]
     stages = [
         Finding.of("flat-scene", "the camera turned on the spot: do not fit"),
@@ -153,8 +228,8 @@ def test_no_reason_is_given_twice(statistics):
     weak = Finding.of("parameter-uncertain", "B is known to 6 %: more views", parameter="B")
     other = Finding.of("parameter-uncertain", "F is known to 0.9 %", parameter="F")
     verdict = verdict_of(content, other, weak)
-    assert verdict["reasons"] == ["B is known to 6.0 % only", "F is known to 0.9 %"]
-    assert verdict["text"].startswith("Do not trust it: B is known to 6.0 % only (and 1 more")
+    assert verdict["reasons"] == ["B is known to 6 % only", "F is known to 0.9 %"]
+    assert verdict["text"].startswith("Do not trust it: B is known to 6 % only (and 1 more")
 
 
 def test_a_degenerate_geometry_is_poor(adjustment, statistics):

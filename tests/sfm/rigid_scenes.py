@@ -25,6 +25,10 @@ def make_poses(motion, n_views, rng):
         elif motion == "sideways":
             rotation = Rotation.from_rotvec(rng.normal(scale=0.005, size=3)).as_matrix()
             yield rotation, np.array([0.3 * time, 0.05 * np.sin(7 * time), 0.0])
+        elif motion == "rotation":
+            yield Rotation.from_rotvec(rng.normal(scale=0.08, size=3)).as_matrix(), np.zeros(3)
+        elif motion == "forward":
+            yield np.eye(3), np.array([0.0, 0.0, 0.3 * time])
         else:
             rotation = Rotation.from_rotvec(rng.normal(scale=0.08, size=3)).as_matrix()
             shift = rng.normal(scale=[0.04, 0.03, 0.1])
@@ -43,6 +47,7 @@ def make_pairs(
     outliers=0.1,
     resting=0.0,
     radial=0.0,
+    relief=0.35,
     n_views=10,
     n_points=150,
 ):
@@ -50,7 +55,7 @@ def make_pairs(
     focal = focal_widths * WIDTH
     half = min(0.45 / focal_widths, 0.5)
     points = np.column_stack(
-        [rng.uniform(-half, half, (n_points, 2)), 1.0 + rng.uniform(-0.35, 0.35, n_points)]
+        [rng.uniform(-half, half, (n_points, 2)), 1.0 + rng.uniform(-relief, relief, n_points)]
     )
     beta = middle_u - alpha
     still = rng.random(n_points) < resting

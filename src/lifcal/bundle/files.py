@@ -55,6 +55,7 @@ def write_adjustment(
     poses = tuple(pose.inverse() for pose in adjustment.cam_from_world)
     if times is None:
         times = observations.view_ids.astype(np.float64)
+    metric = figures.scale_source is not None
     _remove_worlds(folder)
     for world in range(len(worlds)):
         views = np.flatnonzero(worlds.of_views == world).tolist()
@@ -65,11 +66,13 @@ def write_adjustment(
             folder / names["poses.txt"],
             Trajectory(times[views], tuple(poses[view] for view in views)),
             [labels[view] for view in views] if labels else (),
+            metric=metric,
         )
         write_points(
             folder / names["points.ply"],
             adjustment.state.points_world_mm[mine],
             observations.point_ids[mine],
+            metric=metric,
         )
     if summary:
         write_json(paths["summary.json"], summary_to_dict(adjustment))
@@ -91,11 +94,14 @@ def _remove_worlds(folder: Path) -> None:
             world += 1
 
 
-def write_points(path: Path, points_world_mm: FloatArray, point_ids: IntArray) -> None:
-    """Write points as PLY text, in metres, with what the observations call them."""
+def write_points(
+    path: Path, points_world_mm: FloatArray, point_ids: IntArray, *, metric: bool = True
+) -> None:
+    """Write points as PLY text, in metres if they are metric, with what observations call them."""
+    unit = "metres" if metric else "no scale"
     properties = ["double x", "double y", "double z", "double point"]
     header = format_header(
-        [PlyElement("vertex", len(points_world_mm), properties)], comment="world frame, metres"
+        [PlyElement("vertex", len(points_world_mm), properties)], comment=f"world frame, {unit}"
     )
     rows = [
         f"{x:.9f} {y:.9f} {z:.9f} {name}"

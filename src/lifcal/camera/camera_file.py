@@ -38,7 +38,7 @@ from lifcal.camera.grid import (
     list_lenses,
 )
 from lifcal.camera.model import PlenopticCamera
-from lifcal.camera.parameters import PARAMETERS
+from lifcal.camera.parameters import NO_SCALE, PARAMETERS, unit_of
 from lifcal.camera.pinhole_array import (
     ARRAY_PARAMETERS,
     PHYSICAL_PARAMETERS,
@@ -104,6 +104,8 @@ def camera_to_dict(camera: PlenopticCamera) -> dict[str, Any]:
     names = camera.distortion.parameter_names()
 
     def quantity(name: str, value: float, unit: str) -> dict[str, Any]:
+        if unit_of(name, metric=camera.scale_source is not None) == NO_SCALE:
+            unit = NO_SCALE
         return {"value": value, "sigma": sigmas.get(name), "unit": unit}
 
     return {
@@ -485,7 +487,7 @@ def _bias_from_node(node: _Node) -> DepthBias:
 
 def _value(quantity: _Node, unit: str) -> float:
     value = quantity.child("value").number()
-    if quantity.has("unit") and quantity.child("unit").value != unit:
+    if quantity.has("unit") and quantity.child("unit").value not in (unit, NO_SCALE):
         raise quantity.child("unit").wrong(f"{unit!r}")
     if quantity.has("sigma"):
         _sigma(quantity)

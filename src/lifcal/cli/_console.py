@@ -186,6 +186,8 @@ class _PlainSteps:
 def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Give a command the house's ends: 0 done, 1 known error, 130 interrupted, 70 a bug.
 
+    A calibration that is not to be trusted ends with 3 (`lifcal.cli._results`).
+
     Parameters
     ----------
     resume_hint : str
@@ -200,7 +202,7 @@ def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
             except LifcalError as error:
                 if _traces:
                     traceback.print_exc()
-                say_error(str(error))
+                say_error(". ".join([str(error).rstrip("."), *getattr(error, "__notes__", ())]))
                 raise SystemExit(EXIT_ERROR) from None
             except MemoryError:
                 say_error("out of memory: choose smaller images or fewer rays")

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from lifcal.cli._console import RichListener, output, parse_image_size, say_note, verb
+from lifcal.cli._results import exit_by_verdict, print_parameters, print_verdict
 from lifcal.errors import ConfigError, DataError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lifcal.bundle import Adjustment, FocusTerm, Prior
     from lifcal.bundle.focus import FocusShape
     from lifcal.camera import MicroLensGrid
@@ -27,24 +30,37 @@ def adjust(
         Path,
         typer.Argument(
             metavar="OBSERVATIONS.csv",
-            help="view,point,center_x,center_y,x,y and optionally lens_type, sigma; raw px.",
+            help="Table with the columns view, point, center_x, center_y, x, y in raw px and "
+            "optionally "
+            "lens_type and sigma.",
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
-    pixel_size_um: Annotated[float, typer.Option(help="Pixel pitch of the sensor.")],
-    image_size: Annotated[str, typer.Option(help="WIDTHxHEIGHT of the raw image.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
+    ],
+    pixel_size_um: Annotated[
+        float,
+        typer.Option(help="Distance between neighboring pixels of the sensor, in micrometres."),
+    ],
+    image_size: Annotated[str, typer.Option(help="Size of the raw image as WIDTHxHEIGHT.")],
     focal_length_mm: Annotated[
-        float, typer.Option(help="Nominal focal length; a start, not a prior.")
+        float,
+        typer.Option(help="Nominal focal length in mm: where the search starts, not a prior."),
     ],
     distances: Annotated[
-        Path | None, typer.Option(help="'point1 point2 mm sigma' a line, # comments: the scale.")
+        Path | None,
+        typer.Option(
+            help="File with known distances, one 'point1 point2 mm sigma' a line: the scale."
+        ),
     ] = None,
     grid: Annotated[
-        Path | None, typer.Option(help="grid.json, for camera.json and the focus term.")
+        Path | None,
+        typer.Option(help="Micro-lens grid (grid.json), for camera.json and the focus term."),
     ] = None,
     loss: Annotated[str, typer.Option(help="Robust loss: none, huber or cauchy.")] = "cauchy",
     distortion: Annotated[
-        str, typer.Option(help="brown, auto (terms that pay), none or division.")
+        str, typer.Option(help="Distortion model: brown, auto (terms that pay), none or division.")
     ] = "brown",
     tilt: Annotated[
         str,
@@ -54,20 +70,26 @@ def adjust(
         ),
     ] = "auto",
     focus_strength: Annotated[
-        float | None, typer.Option(help="Focus-vignetting term: its strength g; needs --grid.")
+        float | None, typer.Option(help="Strength g of the focus-vignetting term; needs --grid.")
     ] = None,
     focus_sigma: Annotated[
-        float, typer.Option(help="Prior of g, which is then estimated; 0: g is given.")
+        float,
+        typer.Option(help="Standard deviation of g, which is then estimated. With 0, g is held."),
     ] = 0.0,
     plane_sigma: Annotated[
-        float, typer.Option(help="Prior of 1/u of each focal plane; 0: they are given.")
+        float,
+        typer.Option(help="Standard deviation of 1/u of each focal plane. With 0, they are held."),
     ] = 0.0,
-    focus_shape: Annotated[str, typer.Option(help="linear, overlap or devignetted.")] = "linear",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    focus_shape: Annotated[
+        str,
+        typer.Option(help="Shape of the focus-vignetting term: linear, overlap or devignetted."),
+    ] = "linear",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Calibrate a camera from points measured in micro images.
 
-    Writes camera.json, poses.txt, points.ply and summary.json.
+    Writes camera.json, poses.txt, points.ply and summary.json. The exit code is 3 if the verdict is
+    "do not trust it".
     """
     from lifcal.bundle import (
         AdjustOptions,
@@ -78,7 +100,9 @@ def adjust(
         start_from_observations,
     )
     from lifcal.bundle.files import summary_to_dict, write_adjustment
+    from lifcal.files import write_json
     from lifcal.reconstruction import read_observations
+    from lifcal.report import assess, list_units
 
     if not pixel_size_um > 0.0:
         raise InputError(f"--pixel-size-um is {pixel_size_um}, needs a positive number")
@@ -110,14 +134,21 @@ def adjust(
             found = cross_validate(found, options)
     except InputError as error:
         raise DataError(f"{observations}: {error}") from None
-    paths = write_adjustment(out, found)
+    content = summary_to_dict(found) | {
+        "image_size_px": list(size),
+        "pixel_size_um": pixel_size_um,
+        "units": list_units(found),
+    }
+    content["findings"], content["verdict"] = assess(content, found.summary.findings)
+    paths = write_adjustment(out, found, summary=False)
+    paths["summary.json"] = out / "summary.json"
+    write_json(paths["summary.json"], content)
     if as_json:
-        content = {**summary_to_dict(found), "files": {k: str(v) for k, v in paths.items()}}
-        print(json.dumps(content, indent=2))
+        print(json.dumps({**content, "files": {k: str(v) for k, v in paths.items()}}, indent=2))
     else:
-        _print_tables(found)
+        _print_tables(found, content)
         output().print(f"{out}: written, with {', '.join(paths)}", soft_wrap=True)
-    notes = [finding.text for finding in found.summary.findings]
+    notes = [entry["text"] for entry in content["findings"] if entry["severity"] == "note"]
     distance = found.camera.array.focal_px * pixel_mm
     if not _LEAST_FOCAL < distance / focal_length_mm < _MOST_FOCAL:
         notes.append(
@@ -126,6 +157,7 @@ def adjust(
         )
     for note in notes:
         say_note(note)
+    exit_by_verdict(content["verdict"])
 
 
 def _read_grid(path: Path, size: tuple[int, int]) -> MicroLensGrid:
@@ -162,22 +194,9 @@ def _make_focus(
     return term, Prior(strength, sigma) if sigma > 0.0 else strength
 
 
-def _print_tables(found: Adjustment) -> None:
-    from rich.table import Table
-
-    from lifcal.bundle.files import summary_to_dict
-    from lifcal.camera import unit_of
-
-    content: dict[str, Any] = summary_to_dict(found)
+def _print_tables(found: Adjustment, content: Mapping[str, Any]) -> None:
     summary = found.summary
-    metric = summary.scale_source is not None
-    table = Table(title="intrinsics", title_justify="left")
-    for column in ("parameter", "value", "sigma", "unit"):
-        table.add_column(column, justify="right" if column in ("value", "sigma") else "left")
-    for name, entry in content["parameters"].items():
-        sigma = f"{entry['sigma']:.2g}" if entry["sigma"] > 0.0 else "held"
-        table.add_row(name, f"{entry['value']:.7g}", sigma, unit_of(name, metric=metric))
-    output().print(table)
+    print_parameters(content["parameters"], content["units"])
     output().print(
         f"{summary.n_used} of {summary.n_observations} observations of {summary.n_points} points "
         f"in {summary.n_views} views; residual rms {summary.rms_px:.3f} px per axis, noise "
@@ -185,3 +204,4 @@ def _print_tables(found: Adjustment) -> None:
         f"{summary.scale_source or 'none, lengths are arbitrary'}.",
         soft_wrap=True,
     )
+    print_verdict(content["verdict"])

@@ -30,7 +30,6 @@ app = typer.Typer(
     name="lifcal",
     help="Calibration, depth and simulation for micro-lens-array light field cameras.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

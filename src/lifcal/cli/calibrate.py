@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lifcal.cli._choice import Ends, EveryOfVideo, Exclude
-from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, say_note, verb
+from lifcal.cli._console import RichListener, output, say_note, verb
 from lifcal.cli._executor import Jobs, Scheduler
+from lifcal.cli._results import exit_by_verdict, print_parameters, print_verdict
 from lifcal.errors import InputError
 from lifcal.sources import check_files, list_files
 
@@ -28,35 +29,50 @@ def calibrate(
         list[str],
         typer.Argument(
             metavar="RAWS...",
-            help="Raws: files, folders, globs, videos. Several folders, globs or videos are "
-            "several recordings of one camera, each of a scene of its own.",
+            help="Raw frames: files, folders, globs or videos. Several folders, globs or videos "
+            "are several recordings of one camera, each of a scene of its own.",
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
-    pixel_size_um: Annotated[float, typer.Option(help="Pixel pitch of the sensor.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
+    ],
+    pixel_size_um: Annotated[
+        float,
+        typer.Option(help="Distance between neighboring pixels of the sensor, in micrometres."),
+    ],
     white: Annotated[
-        Path | None, typer.Option(help="White image: finds the grid, evens out brightness.")
+        Path | None,
+        typer.Option(help="White image: the grid is found in it, and it evens out the brightness."),
     ] = None,
     grid: Annotated[
-        Path | None, typer.Option(help="grid.json; else it is found in the white image or raws.")
+        Path | None,
+        typer.Option(
+            help="Micro-lens grid (grid.json). Without it, the white image or the raws show it."
+        ),
     ] = None,
     xml: Annotated[
         Path | None, typer.Option(help="The maker's XML to start from when the grid is found.")
     ] = None,
-    bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
+    bayer: Annotated[
+        str | None, typer.Option(help="Color pattern of mosaic raws: rggb, grbg, gbrg or bggr.")
+    ] = None,
     every: EveryOfVideo = None,
     frames: Ends = None,
     exclude: Exclude = None,
     focal_length_mm: Annotated[
         float | None,
-        typer.Option(help="Focal length engraved on the lens: a hint, and a check of the result."),
+        typer.Option(
+            help="Focal length engraved on the lens, in mm: a hint, and a check of the result."
+        ),
     ] = None,
     marker_size_mm: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FLOAT",
-            help="Side of ArUco markers in the scene. This, --marker-distances, --distances and "
-            "--trajectory may be given once for each recording, 'none' for one without.",
+            help="Side of the black squares of ArUco markers in the scene, in mm. This, "
+            "--marker-distances, --distances and --trajectory may be given once for each "
+            "recording, 'none' for one without.",
             rich_help_panel=_SCALE,
         ),
     ] = None,
@@ -64,18 +80,20 @@ def calibrate(
         list[str] | None,
         typer.Option(
             metavar="PATH",
-            help="Known distances between the centers of markers, 'id1 id2 mm sigma' a line.",
+            help="File with known distances between the centers of markers, one 'id1 id2 mm sigma' "
+            "a line.",
             rich_help_panel=_SCALE,
         ),
     ] = None,
     dictionary: Annotated[
-        str, typer.Option(help="Of the markers.", rich_help_panel=_SCALE)
+        str, typer.Option(help="ArUco dictionary of the printed markers.", rich_help_panel=_SCALE)
     ] = "DICT_6X6_250",
     distances: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATH",
-            help="'frame x1 y1 x2 y2 mm sigma' a line: points picked in a focused image.",
+            help="File with known distances between points picked in focused images, one "
+            "'frame x1 y1 x2 y2 mm sigma' a line.",
             rich_help_panel=_SCALE,
         ),
     ] = None,
@@ -83,12 +101,17 @@ def calibrate(
         list[str] | None,
         typer.Option(
             metavar="PATH",
-            help="Known poses, TUM format; the timestamp is the frame's index, or --timestamps.",
+            help="File with known poses in TUM format. The timestamp is the index of the frame, or "
+            "that of --timestamps.",
             rich_help_panel=_SCALE,
         ),
     ] = None,
     trajectory_sigma_mm: Annotated[
-        float, typer.Option(help="Of the known positions.", rich_help_panel=_SCALE)
+        float,
+        typer.Option(
+            help="Standard deviation of each coordinate of the known positions, in mm.",
+            rich_help_panel=_SCALE,
+        ),
     ] = 1.0,
     known: Annotated[
         str | None,
@@ -102,12 +125,15 @@ def calibrate(
     ] = None,
     timestamps: Annotated[
         Path | None,
-        typer.Option(help="One time a line, for every raw, for poses.txt; the index without."),
+        typer.Option(
+            help="File with the time of every raw, one a line, for poses.txt. Without it, "
+            "the index."
+        ),
     ] = None,
-    points: Annotated[int, typer.Option(help="Scene points to measure in each scene.")] = 1000,
+    points: Annotated[int, typer.Option(help="Number of points to measure in each scene.")] = 1000,
     loss: Annotated[str, typer.Option(help="Robust loss: none, huber or cauchy.")] = "cauchy",
     distortion: Annotated[
-        str, typer.Option(help="brown, auto (terms that pay), none or division.")
+        str, typer.Option(help="Distortion model: brown, auto (terms that pay), none or division.")
     ] = "brown",
     tilt: Annotated[
         str,
@@ -124,9 +150,12 @@ def calibrate(
         ),
     ] = True,
     matching: Annotated[
-        str, typer.Option(help="auto, sequential, exhaustive or retrieval.")
+        str,
+        typer.Option(help="Which frames are matched: auto, sequential, exhaustive or retrieval."),
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of all random choices; the same seed gives the same result.")
+    ] = 0,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
     settings: Annotated[
@@ -154,12 +183,13 @@ def calibrate(
             "with the new recording.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 
     Writes camera.json, poses.txt, points.ply, cameras.ply, observations.csv, focused images,
-    summary.json and report.html. Run the same command again to continue an interrupted one.
+    summary.json and report.html. Run the same command again to continue an interrupted one. The
+    exit code is 3 if the verdict is "do not trust it".
     """
     # Before anything heavy is imported, so that a slip of the hand is told at once.
     list_files(raws)
@@ -209,8 +239,8 @@ def calibrate(
     else:
         print_calibration(found, listener.told)
     if found.problems:
-        say_error(f"{len(found.problems)} of {found.n_frames} frames could not be used")
-        raise SystemExit(EXIT_ERROR)
+        say_note(f"{len(found.problems)} of {found.n_frames} frames could not be used")
+    exit_by_verdict(found.summary["verdict"])
 
 
 def _parse_known(text: str) -> str | dict[str, float | str]:
@@ -270,20 +300,8 @@ def _parse_settings(texts: list[str]) -> dict[str, str]:
 
 def print_calibration(found: Calibration, told: Collection[str] = ()) -> None:
     """Print the parameters, the verdict, where to look, and notes that were not `told` before."""
-    from rich.table import Table
-
-    from lifcal.camera import unit_of
-
     summary: Mapping[str, Any] = found.summary
-    metric = summary["scale_source"] is not None
-    table = Table(title="intrinsics", title_justify="left")
-    for column in ("parameter", "value", "sigma", "unit"):
-        table.add_column(column, justify="right" if column in ("value", "sigma") else "left")
-    for name, entry in summary["parameters"].items():
-        sigma = entry["sigma"]
-        shown = f"{sigma:.2g}" if sigma else "held"
-        table.add_row(name, f"{entry['value']:.7g}", shown, unit_of(name, metric=metric))
-    output().print(table)
+    print_parameters(summary["parameters"], summary["units"])
     output().print(
         f"{summary['n_registered']} of {summary['n_frames']} frames, {summary['n_used']} "
         f"micro-image points of {summary['n_points']} scene points, residual "
@@ -298,9 +316,7 @@ def print_calibration(found: Calibration, told: Collection[str] = ()) -> None:
                 f"{world['n_points']} points, poses in {world['poses']}.",
                 soft_wrap=True,
             )
-    output().print(found.verdict, soft_wrap=True)
-    for reason in summary["verdict"]["reasons"][1:]:
-        output().print(f"- {reason}", soft_wrap=True)
+    print_verdict(summary["verdict"])
     output().print(f"Look at {found.folder / 'report.html'}", soft_wrap=True)
     for finding in summary["findings"]:
         if finding["severity"] == "note" and finding["text"] not in told:

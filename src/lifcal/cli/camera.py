@@ -31,7 +31,7 @@ _FILE = (
 @verb()
 def show(
     file: Annotated[Path, typer.Argument(help=_FILE)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Show what is in a camera or grid file."""
     from lifcal.camera import MicroLensGrid, PlenopticCamera
@@ -90,7 +90,7 @@ def convert(
         Path | None,
         typer.Option(help="File with the micro-lens grid, where IN has none or another is wanted."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Convert a camera or grid file."""
     from dataclasses import replace
@@ -173,35 +173,26 @@ def _as_dict(found: CameraFile) -> dict[str, Any]:
     return asdict(found.content)
 
 
-def _number(value: float, sigma: float | None) -> str:
-    """Return a value with as many digits as its sigma gives sense to."""
-    if sigma is None or not sigma > 0.0:
-        return f"{value:.7g}"
-    from math import floor, log10
-
-    digits = max(0, 1 - floor(log10(sigma)))
-    return (
-        f"{value:.{digits}f} ± {sigma:.{digits}f}" if digits < 10 else f"{value:.5g} ± {sigma:.2g}"
-    )
-
-
 def _add_camera(table: Table, camera: PlenopticCamera) -> None:
+    from lifcal.camera import NO_SCALE
     from lifcal.camera.camera_file import camera_to_dict
+    from lifcal.camera.parameters import format_unit, format_value
 
     content = camera_to_dict(camera)
     for section in ("intrinsics", "pinhole_array"):
         for name, item in content[section].items():
             unit = item["unit"] if item["unit"] != "1" else ""
-            table.add_row(name, _number(item["value"], item["sigma"]), unit)
+            shown = "" if unit == NO_SCALE else format_value(item["value"], item["sigma"])
+            table.add_row(name, shown, unit)
         table.add_section()
     for name, item in content["distortion"]["parameters"].items():
-        table.add_row(name, _number(item["value"], item["sigma"]), item["unit"])
+        table.add_row(name, format_value(item["value"], item["sigma"]), format_unit(item["unit"]))
     table.add_row("distortion", content["distortion"]["model"], "")
     if camera.tilt is not None:
         angles, sigmas = camera.tilt_angles_deg()
         for i, axis in enumerate("xy"):
             sigma = None if sigmas is None else float(sigmas[i])
-            table.add_row(f"array tilt {axis}", _number(float(angles[i]), sigma), "deg")
+            table.add_row(f"array tilt {axis}", format_value(float(angles[i]), sigma), "deg")
     table.add_row("pixel size", f"{content['pixel_size_um']:g}", "um")
     table.add_row(
         "scale from", camera.scale_source or "nothing: lengths have no metric meaning", ""

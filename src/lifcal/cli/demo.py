@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lifcal.cli._console import RichListener, output, verb
+from lifcal.cli._results import exit_by_verdict, print_verdict
 from lifcal.cli.evaluate import print_evaluation
 from lifcal.cli.simulate import run_simulation
 
@@ -20,11 +21,12 @@ _NOMINAL_MM = 16.0
 
 @verb("the same command goes on from here")
 def demo(
-    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")] = Path(
-        "lifcal-demo"
-    ),
-    frames: Annotated[int, typer.Option(help="How many.")] = 16,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
+    ] = Path("lifcal-demo"),
+    frames: Annotated[int, typer.Option(help="Number of frames to simulate.")] = 16,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Simulate a small camera moving over a desk, calibrate it, and compare with the truth."""
     from lifcal.evaluate import evaluate_calibration
@@ -54,7 +56,9 @@ def demo(
     if as_json:
         content = {**compared.as_dict(), "verdict": found.summary["verdict"], "folder": str(out)}
         print(json.dumps(content, indent=2, allow_nan=False))
-        return
-    print_evaluation(compared)
-    output().print(found.verdict, soft_wrap=True)
-    output().print(f"Look at {result / 'report.html'} and {out / 'overview.png'}.", soft_wrap=True)
+    else:
+        print_evaluation(compared)
+        print_verdict(found.summary["verdict"])
+        pages = f"{result / 'report.html'} and {out / 'overview.png'}"
+        output().print(f"Look at {pages}.", soft_wrap=True)
+    exit_by_verdict(found.summary["verdict"])

@@ -26,17 +26,22 @@ _FUSED = "One cloud of all"
 def depth(
     raws: Annotated[
         list[str],
-        typer.Argument(metavar="RAWS...", help="Raws: files, folders, globs, videos."),
+        typer.Argument(metavar="RAWS...", help="Raw frames: files, folders, globs or videos."),
     ],
     camera: Annotated[
         Path, typer.Option(help="camera.json, or the folder that lifcal calibrate wrote.")
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
+    ],
     white: Annotated[
         Path | None,
         typer.Option(help="White image, to even out the brightness inside micro images."),
     ] = None,
-    bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
+    bayer: Annotated[
+        str | None, typer.Option(help="Color pattern of mosaic raws: rggb, grbg, gbrg or bggr.")
+    ] = None,
     scale: Annotated[
         float,
         typer.Option(help="Size of the images relative to the raws.", rich_help_panel=_IMAGES),
@@ -47,38 +52,54 @@ def depth(
     ] = "pinhole",
     crop: Annotated[
         tuple[int, int, int, int] | None,
-        typer.Option(metavar="X Y W H", help="Part of the images.", rich_help_panel=_IMAGES),
+        typer.Option(
+            metavar="X Y W H",
+            help="Keep this part of the images only: left, top, width and height in px.",
+            rich_help_panel=_IMAGES,
+        ),
     ] = None,
     clouds: Annotated[
-        bool, typer.Option(help="Write a PLY for each frame.", rich_help_panel=_IMAGES)
+        bool,
+        typer.Option(help="Write a point cloud (PLY) for each frame.", rich_help_panel=_IMAGES),
     ] = True,
     range_mm: Annotated[
         tuple[float, float] | None,
         typer.Option(
             metavar="NEAR FAR",
-            help="Depths to search; found in some of the raws without.",
+            help="Range of depths to search, in mm. Without it, some of the raws show it.",
             rich_help_panel=_FILTER,
         ),
     ] = None,
     most_sigma: Annotated[
         float,
-        typer.Option(help="Largest sigma, as part of the depth.", rich_help_panel=_FILTER),
+        typer.Option(
+            help="Largest standard deviation that is kept, as a part of the depth.",
+            rich_help_panel=_FILTER,
+        ),
     ] = 0.1,
     edge_px: Annotated[
-        int, typer.Option(help="Leave out so much beside edges.", rich_help_panel=_FILTER)
+        int,
+        typer.Option(
+            help="Number of pixels to leave out beside the edges of things.",
+            rich_help_panel=_FILTER,
+        ),
     ] = 1,
     least_patch_px: Annotated[
-        int, typer.Option(help="Leave out smaller patches.", rich_help_panel=_FILTER)
+        int,
+        typer.Option(help="Leave out connected patches of fewer pixels.", rich_help_panel=_FILTER),
     ] = 200,
     keep_hidden: Annotated[
         bool,
-        typer.Option(help="Keep what some lenses do not see.", rich_help_panel=_FILTER),
+        typer.Option(
+            help="Keep depths that are hidden from some of the micro lenses.",
+            rich_help_panel=_FILTER,
+        ),
     ] = True,
     with_calibration_sigma: Annotated[
         bool,
         typer.Option(
             "--with-calibration-sigma",
-            help="Add the calibration's uncertainty to sigma.",
+            help="Add the uncertainty of the camera to the standard deviation of each depth.",
             rich_help_panel=_FILTER,
         ),
     ] = False,
@@ -88,32 +109,40 @@ def depth(
     timestamps: Annotated[
         Path | None,
         typer.Option(
-            help="One number a line, for every raw; the index without.", rich_help_panel=_FRAMES
+            help="File with the time of every raw, one a line. Without it, the index.",
+            rich_help_panel=_FRAMES,
         ),
     ] = None,
     fps: Annotated[
         int | None,
         typer.Option(
-            help="For camera.yaml; else as --timestamps tells, or 30.", rich_help_panel=_FRAMES
+            help="Frames a second for camera.yaml. Without it, as --timestamps tells, or 30.",
+            rich_help_panel=_FRAMES,
         ),
     ] = None,
     poses: Annotated[
         Path | None,
         typer.Option(
-            help="TUM trajectory (camera to world, metres): write fused.ply.",
+            help="Poses of the frames (TUM trajectory, camera to world, in metres): write "
+            "fused.ply.",
             rich_help_panel=_FUSED,
         ),
     ] = None,
     voxel_mm: Annotated[
-        float | None, typer.Option(help="Size of its cells.", rich_help_panel=_FUSED)
+        float | None,
+        typer.Option(help="Size of the cells of fused.ply, in mm.", rich_help_panel=_FUSED),
     ] = None,
     mesh: Annotated[
         bool,
-        typer.Option("--mesh", help="Write mesh.ply too; needs Open3D.", rich_help_panel=_FUSED),
+        typer.Option(
+            "--mesh",
+            help="Write a mesh of all frames (mesh.ply) too; needs Open3D.",
+            rich_help_panel=_FUSED,
+        ),
     ] = False,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Make metric depth, focused pinhole images and clouds of raws of a calibrated camera.
 
@@ -170,6 +199,7 @@ def depth(
 def _print_summary(run: RgbdRun) -> None:
     from statistics import median
 
+    from lifcal.camera.parameters import format_value
     from lifcal.export.rgbd import read_orbslam_depth
 
     store, done = run.store, run.done
@@ -182,12 +212,16 @@ def _print_summary(run: RgbdRun) -> None:
     if len(store.entries) > len(done):
         was += f", {len(store.entries)} in the folder,"
     k = run.setup.intrinsics
+    metric = all(finding.code != "no-scale" for finding in run.setup.findings)
+    depth = format_value(median(depths or [0.0]), median(sigmas or [0.0]))
     output().print(
-        f"{store.folder}: {count}{was} of {k['width']} x {k['height']} px, depth "
-        f"{median(depths or [0.0]):.0f} mm +- {median(sigmas or [0.0]):.1f} mm in the median, "
-        f"known in {100 * known:.0f} % of the pixels",
+        f"{store.folder}: {count}{was} of {k['width']} x {k['height']} px, depth {depth} "
+        f"{'mm' if metric else '(no scale)'} in the median, known in {100 * known:.0f} % of the "
+        "pixels",
         soft_wrap=True,
     )
+    if not metric:
+        return
     factor, sigma_factor = run.setup.depth_factor, run.setup.sigma_factor
     told = read_orbslam_depth(store.folder / "camera.yaml", factor)
     output().print(

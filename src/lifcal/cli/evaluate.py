@@ -27,7 +27,7 @@ def evaluate(
             "from several recordings; the truth is that of its recording."
         ),
     ] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Compare a calibration with the truth of a simulation.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -71,11 +72,9 @@ def export(
             "recordings."
         ),
     ] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Write a calibration for other programs.
-
-    Example: lifcal export camera --to colmap -o splat
-    """
+    """Write a calibration for other programs."""
     if to not in _FORMATS:
         raise ConfigError.unknown("format", to, _FORMATS)
     if to not in _CAMERAS and (undistorted or scale is not None):
@@ -88,25 +87,30 @@ def export(
     if to not in _CAMERAS and out.is_file():
         raise DataError(f"{out}: is a file, needs a folder")
     if to in _CAMERAS:
-        _export_camera(folder, to, out, undistorted, scale, name)
-        return
-    from lifcal.export import open_calibration
-
-    calibration = open_calibration(folder, world)
-    if calibration.n_worlds > 1:
-        say_note(
-            f"poses and points are those of world {world} of {calibration.n_worlds}; --world "
-            "chooses another one"
-        )
-    if to in _SCENES:
-        _export_scene(calibration, to, out, images)
+        text, content = _export_camera(folder, to, out, undistorted, scale, name)
     else:
-        _export_authors(calibration, out)
+        from lifcal.export import open_calibration
+
+        calibration = open_calibration(folder, world)
+        if calibration.n_worlds > 1:
+            say_note(
+                f"poses and points are those of world {world} of {calibration.n_worlds}; --world "
+                "chooses another one"
+            )
+        if to in _SCENES:
+            text, content = _export_scene(calibration, to, out, images)
+        else:
+            text, content = _export_authors(calibration, out)
+    if as_json:
+        print(json.dumps({"format": to, **content}, indent=2))
+    else:
+        output().print(text, soft_wrap=True)
 
 
 def _export_camera(
     source: Path, to: str, out: Path, undistorted: bool, scale: float | None, name: str
-) -> None:
+) -> tuple[str, dict[str, Any]]:
+    """Write a camera; return what is to be said, for people and for programs."""
     from lifcal.export import open_calibration, write_kalibr, write_opencv, write_ros
     from lifcal.export.cameras import describe_lost
     from lifcal.imaging.camera_formats import read_camera_file
@@ -137,14 +141,21 @@ def _export_camera(
     for note in describe_lost(camera):
         say_note(note)
     kind = "no distortion" if not found.distortion.any() else "their distortion"
-    output().print(
+    text = (
         f"{path}: camera of the focused images ({images}), {found.image_size[0]} x "
-        f"{found.image_size[1]} px at {scale:g} of the raw's size, with {kind}",
-        soft_wrap=True,
+        f"{found.image_size[1]} px at {scale:g} of the raw's size, with {kind}"
     )
+    return text, {
+        "files": [str(path)],
+        "image_size_px": [int(value) for value in found.image_size],
+        "scale": scale,
+    }
 
 
-def _export_scene(calibration: StoredCalibration, to: str, out: Path, images: bool) -> None:
+def _export_scene(
+    calibration: StoredCalibration, to: str, out: Path, images: bool
+) -> tuple[str, dict[str, Any]]:
+    """Write images, poses and points; return what is to be said."""
     from lifcal.export import write_colmap, write_nerfstudio
     from lifcal.export.cameras import describe_lost
 
@@ -157,14 +168,21 @@ def _export_scene(calibration: StoredCalibration, to: str, out: Path, images: bo
     made = f"{len(scene.names)} images of {k.width} x {k.height} px in images/, " if images else ""
     where = ", ".join(str(path.relative_to(out)) for path in paths.values())
     unit = "" if calibration.camera.scale_source is None else "; poses and points are in metres"
-    output().print(
+    text = (
         f"{out}: {made}{where} written, {len(scene.names)} views, "
-        f"{len(scene.points_world_m)} points{unit}",
-        soft_wrap=True,
+        f"{len(scene.points_world_m)} points{unit}"
     )
+    return text, {
+        "files": [str(path) for path in paths.values()],
+        "image_size_px": [k.width, k.height],
+        "views": len(scene.names),
+        "points": len(scene.points_world_m),
+        "metric": calibration.camera.scale_source is not None,
+    }
 
 
-def _export_authors(calibration: StoredCalibration, out: Path) -> None:
+def _export_authors(calibration: StoredCalibration, out: Path) -> tuple[str, dict[str, Any]]:
+    """Write the files of the paper's code; return what is to be said."""
     from lifcal.camera.authors_xml import describe_lost
     from lifcal.export import write_authors
 
@@ -173,11 +191,16 @@ def _export_authors(calibration: StoredCalibration, out: Path) -> None:
     for note in describe_lost(calibration.camera):
         say_note(note)
     _note_scale(calibration.camera)
-    output().print(
+    text = (
         f"{out}: {', '.join(paths)} written, {len(calibration.views)} views, "
-        f"{len(seen.points_world_mm)} points",
-        soft_wrap=True,
+        f"{len(seen.points_world_mm)} points"
     )
+    return text, {
+        "files": [str(out / name) for name in paths],
+        "views": len(calibration.views),
+        "points": len(seen.points_world_mm),
+        "metric": calibration.camera.scale_source is not None,
+    }
 
 
 def _note_scale(camera: PlenopticCamera) -> None:

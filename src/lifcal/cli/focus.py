@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 def focus(
     raws: Annotated[
         list[str],
-        typer.Argument(metavar="RAWS...", help="Raws: files, folders, globs, videos."),
+        typer.Argument(metavar="RAWS...", help="Raw frames: files, folders, globs or videos."),
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
+    ],
     grid: Annotated[
         Path | None,
         typer.Option(
-            help="grid.json; without it the grid is found in the white image or the raws."
+            help="Micro-lens grid (grid.json). Without it, the white image or the raws show it."
         ),
     ] = None,
     white: Annotated[
@@ -38,7 +41,9 @@ def focus(
         Path | None,
         typer.Option(help="The maker's XML to start from when the grid is found, not with --grid."),
     ] = None,
-    bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
+    bayer: Annotated[
+        str | None, typer.Option(help="Color pattern of mosaic raws: rggb, grbg, gbrg or bggr.")
+    ] = None,
     every: Every = None,
     frames: Ends = None,
     exclude: Exclude = None,
@@ -47,13 +52,13 @@ def focus(
         typer.Option(
             "--range",
             metavar="NEAR FAR",
-            help="Virtual depths to search; found in some of the raws without.",
+            help="Range of virtual depths to search. Without it, some of the raws show it.",
         ),
     ] = None,
     scale: Annotated[float, typer.Option(help="Size of the results relative to the raws.")] = 0.5,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Make a virtual depth map and a totally focused image of each raw.
 

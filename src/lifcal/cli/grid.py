@@ -24,14 +24,18 @@ def grid(
             help="A white image, or raws of a scene: files, folders, globs, videos.",
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", help="grid.json to write.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--output", help="File to write, grid.json for example.")
+    ],
     xml: Annotated[
         Path | None,
         typer.Option(help="The maker's XML (or a grid.json) to start from; its types are kept."),
     ] = None,
-    bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
-    max_frames: Annotated[int, typer.Option(help="Scene frames to use at most.")] = 40,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    bayer: Annotated[
+        str | None, typer.Option(help="Color pattern of mosaic raws: rggb, grbg, gbrg or bggr.")
+    ] = None,
+    max_frames: Annotated[int, typer.Option(help="Largest number of scene frames to use.")] = 40,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Find the micro-lens grid: from a white image, or, without one, from raws of a scene.
 

@@ -14,17 +14,17 @@ from lifcal.errors import InputError
 
 @verb()
 def markers(
-    out: Annotated[Path, typer.Option("-o", "--output", help="PDF to write.")] = Path(
+    out: Annotated[Path, typer.Option("-o", "--output", help="PDF file to write.")] = Path(
         "markers.pdf"
     ),
-    size_mm: Annotated[float, typer.Option(help="Side of the black squares.")] = 40.0,
-    paper: Annotated[str, typer.Option(help="a4, a3 or letter.")] = "a4",
+    size_mm: Annotated[float, typer.Option(help="Side of the black squares, in mm.")] = 40.0,
+    paper: Annotated[str, typer.Option(help="Size of the paper: a4, a3 or letter.")] = "a4",
     pages: Annotated[int, typer.Option(help="Number of pages; no id is repeated.")] = 1,
     first: Annotated[int, typer.Option(help="Id of the first marker.")] = 0,
     dictionary: Annotated[
         str, typer.Option(help="ArUco dictionary of the markers.")
     ] = "DICT_6X6_250",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Make a PDF with ArUco markers that give a calibration its scale.
 

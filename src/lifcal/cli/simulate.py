@@ -21,36 +21,51 @@ _recording = partial(typer.Option, rich_help_panel="Imperfect recording")
 
 @verb("the same command goes on from here")
 def simulate(
-    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
+    ],
     camera: Annotated[
         str,
         typer.Option(
-            help="r5-12.5mm, r5-16mm, r5-35mm, r25-12mm, r12-50mm, mini, mini-square or "
+            help="Camera: r5-12.5mm, r5-16mm, r5-35mm, r25-12mm, r12-50mm, mini, mini-square or "
             "mini-keplerian: perfect optics. With mild imperfections: r5-12.5mm-real, "
             "r5-16mm-real, r5-35mm-real, r25-12mm-real, r12-50mm-real, mini-real, "
             "mini-square-real or mini-keplerian-real."
         ),
     ] = "r5-16mm",
-    scene: Annotated[str, typer.Option(help="desk, room, cube, wall or bare.")] = "desk",
+    scene: Annotated[str, typer.Option(help="Scene: desk, room, cube, wall or bare.")] = "desk",
     path: Annotated[
         str,
-        typer.Option(help="winding, handheld, turntable, orbit, sideways, rotation or forward."),
+        typer.Option(
+            help="Path of the camera: winding, handheld, turntable, orbit, sideways, rotation or "
+            "forward."
+        ),
     ] = "winding",
-    frames: Annotated[int, typer.Option(help="How many.")] = 36,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 1,
-    rays: Annotated[int, typer.Option(help="Rays a pixel; a power of two is best.")] = 16,
-    bits: Annotated[int, typer.Option(help="8 to 16; above 8, 16-bit files.")] = 8,
+    frames: Annotated[int, typer.Option(help="Number of frames.")] = 36,
+    seed: Annotated[
+        int, typer.Option(help="Seed of all random choices; the same seed gives the same bytes.")
+    ] = 1,
+    rays: Annotated[int, typer.Option(help="Number of rays a pixel; a power of two is best.")] = 16,
+    bits: Annotated[
+        int, typer.Option(help="Bits of a pixel, 8 to 16; above 8, files have 16 bits.")
+    ] = 8,
     bayer: Annotated[
-        str | None, typer.Option(help="rggb, grbg, gbrg or bggr; mono without.")
+        str | None,
+        typer.Option(
+            help="Color pattern of the sensor: rggb, grbg, gbrg or bggr. Without it, mono."
+        ),
     ] = None,
     exposure: Annotated[float, typer.Option(help="Part of full scale that white reaches.")] = 0.85,
-    noise: Annotated[bool, typer.Option(help="Shot and read noise.")] = True,
+    noise: Annotated[bool, typer.Option(help="Add shot noise and read noise.")] = True,
     micro_aperture: Annotated[
         float, typer.Option(help="Factor on the micro lenses' apertures, 0 to 1.")
     ] = 1.0,
     scene_scale: Annotated[
         float | None,
-        typer.Option(help="Factor on the scene's lengths; chosen to fit the camera without."),
+        typer.Option(
+            help="Factor on the lengths of the scene. Without it, it is chosen to fit the camera."
+        ),
     ] = None,
     lattice: Annotated[
         str | None,
@@ -119,10 +134,12 @@ def simulate(
     compression: Annotated[
         str | None,
         _recording(
-            help="none, jpeg (JPEG files), or video (PNG files of frames coded as in a video)."
+            help="Compression: none, jpeg (JPEG files), or video (PNG files of frames coded "
+            "as in a "
+            "video)."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Simulate a recording: raw frames and a white image through real optics, with the truth.
 

@@ -18,12 +18,15 @@ def view(
         Path, typer.Argument(metavar="OUT", help="Folder of lifcal depth, or of lifcal calibrate.")
     ],
     frames: Annotated[
-        int, typer.Option(min=1, help="How many to show at most, evenly over the recording.")
+        int,
+        typer.Option(min=1, help="Largest number of frames to show, evenly over the recording."),
     ] = 12,
     opens: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in the browser.")
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and open nothing.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, and open nothing.")
+    ] = False,
 ) -> None:
     """Look at image, depth map and cloud side by side: writes OUT/view.html.
 

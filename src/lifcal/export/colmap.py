@@ -52,7 +52,8 @@ def write_colmap(
     ):
         tracks[point].append(f"{view + 1} {len(positions[view])}")
         positions[view].append(f"{x!r} {y!r} {point + 1}")
-    poses = ["# IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME, cam_from_world, metres"]
+    unit = "metres" if calibration.camera.scale_source else "no scale"
+    poses = [f"# IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME, cam_from_world, {unit}"]
     poses.append("# POINTS2D as X Y POINT3D_ID")
     for row, (name, pose) in enumerate(zip(scene.names, calibration.world_from_cam, strict=True)):
         cam_from_world = pose.inverse()
@@ -60,7 +61,7 @@ def write_colmap(
         numbers = [w, x, y, z, *(cam_from_world.translation_mm / 1000.0).tolist()]
         poses.append(f"{row + 1} {' '.join(map(repr, numbers))} 1 {name}")
         poses.append(" ".join(positions[row]))
-    cloud = ["# POINT3D_ID X Y Z R G B ERROR TRACK as IMAGE_ID POINT2D_IDX, metres"]
+    cloud = [f"# POINT3D_ID X Y Z R G B ERROR TRACK as IMAGE_ID POINT2D_IDX, {unit}"]
     for point, track in enumerate(tracks):
         if track:
             place = " ".join(map(repr, scene.points_world_m[point].tolist()))

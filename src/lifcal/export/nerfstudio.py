@@ -40,8 +40,9 @@ def write_nerfstudio(
     scene = write_scene(folder / "images", calibration, images=images)
     k = scene.intrinsics
     columns = [*(f"float {axis}" for axis in "xyz"), "uchar red", "uchar green", "uchar blue"]
+    unit = "metres" if calibration.camera.scale_source else "no scale"
     header = format_header(
-        [PlyElement("vertex", len(scene.points_world_m), columns)], comment="world frame, metres"
+        [PlyElement("vertex", len(scene.points_world_m), columns)], comment=f"world frame, {unit}"
     )
     rows = [
         " ".join([*(f"{value:.9f}" for value in place), *map(str, color)])

@@ -58,7 +58,13 @@ class Trajectory:
         return float(np.linalg.norm(steps, axis=1).sum())
 
 
-def write_tum(path: str | Path, trajectory: Trajectory, labels: Sequence[str] = ()) -> None:
+def write_tum(
+    path: str | Path,
+    trajectory: Trajectory,
+    labels: Sequence[str] = (),
+    *,
+    metric: bool = True,
+) -> None:
     """Write one line `t tx ty tz qx qy qz qw` for each pose: camera to world, in metres.
 
     Parameters
@@ -68,10 +74,13 @@ def write_tum(path: str | Path, trajectory: Trajectory, labels: Sequence[str] = 
     labels : sequence of str
         A text for each pose, for example the name of its raw file; empty for none. Each text is
         written as a comment line (`# ...`) before its pose; readers of TUM files skip such lines.
+    metric : bool
+        False if the scale of the positions is not known; the first line says so.
     """
     if labels and len(labels) != len(trajectory.world_from_cam):
         raise InputError(f"{len(labels)} labels for {len(trajectory.world_from_cam)} poses")
-    lines = ["# timestamp tx ty tz qx qy qz qw (camera to world, metres)"]
+    unit = "metres" if metric else "no scale"
+    lines = [f"# timestamp tx ty tz qx qy qz qw (camera to world, {unit})"]
     for index, (timestamp, pose) in enumerate(
         zip(trajectory.timestamps, trajectory.world_from_cam, strict=True)
     ):

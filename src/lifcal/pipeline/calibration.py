@@ -31,6 +31,7 @@ from lifcal.imaging.preview import fit
 from lifcal.listener import Listener, choose_listener
 from lifcal.pipeline.added import RECORD, AddedCalibration, name_apart
 from lifcal.pipeline.executors import WorkerProcesses
+from lifcal.pipeline.failure import FailureReport, explain_failures
 from lifcal.pipeline.finished import (
     FILES,
     compute_key,
@@ -222,12 +223,18 @@ def _calibrate(
     guard_finished(folder, inputs, force, listener)
     if added is not None:
         findings = (*findings, *added.compare_grid(frames, listener))
-    run = focus_frames(frames, folder, options.depth, sources, listener, executor)
+    failure = FailureReport(folder, frames, force)
+    failure.findings += findings
+    with failure.watch():
+        run = focus_frames(frames, folder, options.depth, sources, listener, executor)
     if isinstance(executor, WorkerProcesses):
         executor.renew()  # the rest has no work for them, and needs their memory
     if run.engine is None or not run.done:
-        raise DataError(f"none of {len(frames)} frames can be used")
+        with failure.watch():
+            failure.run = run
+            raise DataError(f"none of {len(frames)} frames can be used")
     clock.lap("grid, depth and focused images")
+    failure.run = run
     inputs = _describe_inputs(run, options, sfm, added)
     guard_finished(folder, inputs, force, listener)  # once more: now with the frames' pixels
     problems = tuple(str(problem) for _, problem in sorted(run.usable.problems.items()))
@@ -237,7 +244,7 @@ def _calibrate(
     focal_px = (
         None if options.focal_length_mm is None else options.focal_length_mm / options.pixel_size_mm
     )
-    with compile_ahead(run.engine):
+    with failure.watch(), compile_ahead(run.engine):
         bench = Workbench(
             run.engine.grid,
             run.engine.optics,
@@ -253,14 +260,17 @@ def _calibrate(
             bench.add_finished(added.adjustment)
         models = track_frames(run, bench.views, sfm, focal_px, listener)
         clock.lap("poses")
-        with listener.status("choosing points"):
-            bench.start(models)
-        bench.choose_points(listener)
-        clock.lap("choosing points")
-        bench.read_pixels(listener)
-        clock.lap("reading pixels")
-        adjustment = calibrate_bench(bench, listener)
-        clock.lap("measuring and adjusting")
+        noticed = [finding for model in models for finding in model.findings]
+        failure.findings += noticed
+        with explain_failures(noticed):
+            with listener.status("choosing points"):
+                bench.start(models)
+            bench.choose_points(listener)
+            clock.lap("choosing points")
+            bench.read_pixels(listener)
+            clock.lap("reading pixels")
+            adjustment = calibrate_bench(bench, listener)
+            clock.lap("measuring and adjusting")
     used = set(adjustment.problem.observations.view_ids.tolist())
     views = [view for view in bench.views if view.index in used]
     bias = measure_depth_bias(adjustment, DepthMaps(views, bench.image_scale), len(views))
@@ -476,6 +486,6 @@ def _cameras_ply(adjustment: Adjustment, world: int) -> str:
             PlyElement("vertex", len(rows), ["double x", "double y", "double z"]),
             PlyElement("edge", len(lines), ["int vertex1", "int vertex2"]),
         ],
-        comment="cameras, world frame, metres",
+        comment=f"cameras, world frame, {'metres' if camera.scale_source else 'no scale'}",
     )
     return header + "\n".join([*rows, *lines]) + "\n"

@@ -551,7 +551,7 @@ def describe_depth(camera: PlenopticCamera, far_mm: float, factor: int) -> list[
 
     findings = []
     if camera.scale_source is None:
-        text = "the camera has no scale: depths are not in millimetres"
+        text = "the camera has no scale: depths are in arbitrary units"
         findings.append(Finding.of("no-scale", text))
     if camera.grid.focal_planes is None:
         text = "the camera's grid has no focal planes: what defocus shifts is not corrected"
@@ -647,7 +647,7 @@ class RgbdWork(FrameWork["MetricFrame", RgbdEntry]):
         depth_factor, sigma_factor = self._factors
         return {
             "rgb": to_8_bit(made.image),
-            "preview": draw_map(made.depth_mm, low, high, "{:.0f} mm"),
+            "preview": draw_map(made.depth_mm, low, high, "{:.0f} " + made.unit),
             **({"cloud": made.cloud()} if self._clouds else {}),
             "sigma": encode_depth(made.sigma_mm, sigma_factor),
             "depth": encode_depth(made.depth_mm, depth_factor),

@@ -5,15 +5,18 @@
 """
 
 from lifcal.report.page import render_report, write_report
-from lifcal.report.statistics import FrameEntry, build_statistics
-from lifcal.report.verdict import assess, examine, judge
+from lifcal.report.statistics import FrameEntry, build_statistics, list_units
+from lifcal.report.verdict import FAILED, assess, examine, judge, judge_failure
 
 __all__ = [
+    "FAILED",
     "FrameEntry",
     "assess",
     "build_statistics",
     "examine",
     "judge",
+    "judge_failure",
+    "list_units",
     "render_report",
     "write_report",
 ]

@@ -88,7 +88,7 @@ def render_report(summary: Mapping[str, Any]) -> str:
 def _head(summary: Mapping[str, Any]) -> str:
     verdict = summary.get("verdict") or {}
     level = verdict.get("level")
-    level = level if level in ("good", "caution", "poor") else "caution"
+    level = level if level in ("good", "usable", "caution", "poor") else "caution"
     reasons = verdict.get("reasons") or []
     listed = _list(reasons[1:]) if len(reasons) > 1 else ""  # the first is in the text
     facts = []

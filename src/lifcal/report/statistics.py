@@ -131,10 +131,11 @@ def build_statistics(
             }
             for frame in _thin(frames, _MAX_FRAMES)
         ],
-        "units": _units(adjustment),
+        "units": list_units(adjustment),
         "rig": _describe_rig(adjustment, names),
         "coverage": _measure_coverage(adjustment, rows),
         "residuals": _measure_residuals(adjustment, rows, names),
+        "typical_depths": _measure_typical_depths(adjustment, rows),
         "assumptions": _list_assumptions(adjustment),
         "pictures": dict(pictures or {}),
         "provenance": dict(provenance or {}),
@@ -202,7 +203,7 @@ class _Rows:
 # The rig
 
 
-def _units(adjustment: Adjustment) -> dict[str, str]:
+def list_units(adjustment: Adjustment) -> dict[str, str]:
     """Return the unit of each parameter; 'no scale' where it has no metric meaning."""
     metric = adjustment.summary.scale_source is not None
     units = {name: unit_of(name, metric=metric) for name in PARAMETERS if name != "g"}
@@ -306,6 +307,31 @@ def _largest_angles_deg(adjustment: Adjustment, pairs: IntArray) -> FloatArray:
         if high - low > 1
     ]
     return np.asarray(np.rad2deg(np.arccos(np.clip(cosines, -1.0, 1.0))))
+
+
+_TYPICAL = (0.1, 0.5, 0.9)
+"""Quantiles of the distances of the scene that stand for those at which the camera is used."""
+
+
+def _measure_typical_depths(adjustment: Adjustment, rows: _Rows) -> list[dict[str, float]]:
+    """Return distances of the scene and what the camera's uncertainty makes of a depth there.
+
+    The standard deviation of `z = beta / (u - alpha)` at a given u follows from the covariance of
+    alpha and beta. It is the same in every frame, and a pixel's own noise comes on top of it.
+    Nothing is returned without a scale.
+    """
+    if adjustment.summary.scale_source is None or not len(rows.depth_cam_mm):
+        return []
+    places = [adjustment.covariance.names.index(name) for name in ("alpha", "beta")]
+    covariance = adjustment.covariance.array[np.ix_(places, places)]
+    found = []
+    for quantile, depth in zip(
+        _TYPICAL, np.quantile(rows.depth_cam_mm, _TYPICAL).tolist(), strict=True
+    ):
+        moves = np.array([depth, 1.0]) / adjustment.state.array.beta_mm  # relative, of z
+        sigma = math.sqrt(max(float(moves @ covariance @ moves), 0.0))
+        found.append({"quantile": quantile, "depth_mm": depth, "sigma_percent": 100.0 * sigma})
+    return found
 
 
 # Does the model fit?

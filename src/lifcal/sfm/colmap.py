@@ -21,13 +21,14 @@ import numpy.typing as npt
 
 from lifcal.arrays import BoolArray, Float32Array, FloatArray, read_only
 from lifcal.camera import BrownDistortion
-from lifcal.diagnostics import Finding
+from lifcal.diagnostics import Finding, explain_failure
 from lifcal.errors import ConfigError, DataError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
 from lifcal.imaging.files import write_png
 from lifcal.sfm.depth_check import agree_with_depth
 from lifcal.sfm.engine import SfmViews
 from lifcal.sfm.model import SfmModel
+from lifcal.sfm.motion import describe_motion
 from lifcal.sfm.retrieval import find_similar_pairs
 from lifcal.sfm.rigidity import (
     FOCAL_RANGE,
@@ -283,11 +284,12 @@ def _reconstruct(
             break
     n_registered = 0 if best is None else best.n_images
     if best is None or n_registered < options.min_frames:
-        raise EstimationError(
+        error = EstimationError(
             _say_too_few(pycolmap, database, len(images), n_registered, options.min_frames),
             stage="sfm",
             evidence={"frames": len(images), "registered": n_registered},
         )
+        raise explain_failure(error, plan.findings)
     return best.model
 
 
@@ -349,10 +351,11 @@ def _plan(
         matches = [np.asarray(geometry.inlier_matches).reshape(-1, 2) for geometry in geometries]
         pairs = [_pair_up(keypoints, views[i], matches[i], scale) for i in range(len(views))]
         _check_motion(pairs)
+        findings = describe_motion(pairs, size)
         try:
             scan = scan_focal_length(pairs, size, seed=seed)
         except EstimationError:  # too few virtual depths: COLMAP must find F from the images alone
-            return _Plan((), ())
+            return _Plan((), tuple(findings))
         strange = find_strangers(pairs, scan, size)
         backdrop, resting = find_backdrop(pairs, strange, size)
         _check_backdrop(backdrop)
@@ -361,9 +364,8 @@ def _plan(
             if strange[i].any():
                 geometries[i].inlier_matches = matches[i][~strange[i]]
                 opened.update_two_view_geometry(*views[i], geometries[i])
-    return _Plan(
-        _list_focals(scan, size[0], focal_px), tuple(_describe_strangers(strange, backdrop))
-    )
+    findings += _describe_strangers(strange, backdrop)
+    return _Plan(_list_focals(scan, size[0], focal_px), tuple(findings))
 
 
 def _pair_up(
