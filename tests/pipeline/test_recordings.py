@@ -371,8 +371,8 @@ def test_recordings_of_other_size_or_depth_get_one_line(data, tmp_path, capsys):
     ):
         for number in range(3):
             write_png(tmp_path / name / f"{number}.png", other)
+        raws = [str(data / "desk" / "raw"), str(tmp_path / name)]
         with pytest.raises(SystemExit) as stopped:
-            raws = [str(data / "desk" / "raw"), str(tmp_path / name)]
             app(["calibrate", *raws, "-o", str(tmp_path / "out"), "--pixel-size-um", "17.6"])
         assert stopped.value.code == 1
         error = capsys.readouterr().err
@@ -393,8 +393,8 @@ def test_a_list_is_one_for_each_recording(data):
 
 
 def test_a_size_that_is_no_number_is_said(data, capsys):
+    words = ["-o", "x", "--pixel-size-um", "17.6", "--marker-size-mm", "wide"]
     with pytest.raises(SystemExit) as stopped:
-        words = ["-o", "x", "--pixel-size-um", "17.6", "--marker-size-mm", "wide"]
         app(["calibrate", str(data / "desk" / "raw"), *words])
     assert stopped.value.code == 1
     assert "needs a number of mm, or 'none'" in " ".join(capsys.readouterr().err.split())
