@@ -8,10 +8,11 @@ import pytest
 
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.grid.plenoptic import check_plenoptic
-from lifcal.imaging.files import decode_image, read_image, write_float_tiff
+from lifcal.imaging.files import decode_image, read_image, write_float_tiff, write_png
 from lifcal.imaging.frames import ArrayFrames, looks_like_mosaic, make_frame, open_frames
 from lifcal.imaging.image_headers import read_header
 from lifcal.simulate import Imperfections, Simulation, SimulationOptions, build_camera
+from lifcal.sources import list_recordings
 
 
 @pytest.fixture
@@ -391,3 +392,21 @@ def test_maps_are_compressed_without_loss(rng, tmp_path):
     assert len(content) < 0.8 * noisy.nbytes
     with pytest.raises(DataError, match="cut off"):
         decode_image(tmp_path / "map.tiff", content[: len(content) // 2])
+
+
+def test_what_a_recording_is(tmp_path):
+    """A folder, a glob or a list is one; single images belong to that of their folder."""
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        write_png(tmp_path / name, np.full((4, 4), 9, np.uint8))
+    a, b = tmp_path / "a", tmp_path / "b"
+
+    def counts(*sources):
+        return [len(recording.files) for recording in list_recordings(sources)]
+
+    assert counts(a) == [2]
+    assert counts(a, b) == [2, 1]
+    assert counts(f"{tmp_path}/*/*.png") == [3]
+    assert counts(a / "1.png", b / "1.png", a / "2.png") == [2, 1]
+    assert counts([a, b]) == [3]
+    with pytest.raises(InputError, match="no frames were given"):
+        list_recordings([])
