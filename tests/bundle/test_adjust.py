@@ -597,6 +597,30 @@ def test_true_distances_are_not_rejected_for_noise(rng):
     assert len(found.problem.distances.lengths_mm) == 3
 
 
+def test_small_markers_on_perfect_data_do_not_contradict_each_other(rng):
+    """Errors of a part of a pixel that all views share are much of a short length."""
+    scene = cases.small_scene("mini", rng, n_points=60, n_views=8)
+    points = scene.truth.points_world_mm
+    apart = np.linalg.norm(points[:, None] - points, axis=2) + 1e6 * np.tri(len(points))
+    pairs = np.column_stack(np.unravel_index(np.argsort(apart.ravel())[:6], apart.shape))
+    good = cases.distances_of(scene, pairs, 0.02)
+    depth = np.linalg.norm(points[pairs].mean(axis=1), axis=1)  # nearly: the first view's origin
+    lengths_px = scene.camera.array.focal_px * good.lengths_mm / depth
+    assert lengths_px.min() < 30.0
+    noisy = cases.with_observations(scene, scene.noisy(0.005, rng)[0])
+    signs = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    off = replace(good, lengths_mm=good.lengths_mm * (1.0 + signs * 0.3 / lengths_px))
+    assert (0.3 / lengths_px).max() > 0.01
+    found = run(noisy, distances=off)
+    assert not [word for word in texts_of(found, Severity.NOTE) if "distances" in word]
+    assert len(found.problem.distances.lengths_mm) == 6
+    # a marker of another size is found all the same
+    lengths = off.lengths_mm.copy()
+    lengths[0] *= 1.25
+    found = run(noisy, distances=replace(off, lengths_mm=lengths))
+    assert any("contradict" in word for word in texts_of(found))
+
+
 def test_centers_found_anew_in_each_view(noisy_scene, rng):
     observations = noisy_scene.observations
     jitter = rng.normal(scale=0.05, size=(len(observations), 2))
