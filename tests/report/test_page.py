@@ -13,7 +13,7 @@ from lifcal.report.figures import Mark, draw_bars, draw_map, draw_series, round_
 from tests.report import cases
 
 EVIL = "<script>alert('x')</script>"
-VOID = {"meta", "link", "img"}
+VOID = {"meta", "link", "img", "input"}
 
 
 class Checker(HTMLParser):

@@ -11,6 +11,7 @@ import typer
 from lifcal.cli._choice import Ends, EveryOfVideo, Exclude
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, say_note, verb
 from lifcal.cli._executor import Jobs, Scheduler
+from lifcal.distances import check_picked_distances
 from lifcal.errors import InputError
 from lifcal.sources import check_files, list_files
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from lifcal.pipeline.calibration import Calibration
 
 _SCALE = "Scale"
+_FOCUSED_SCALE = 0.5
+"""Size of the focused images relative to the raws; the value of `DepthOptions`, which is heavy to
+import. A test compares them."""
 
 
 @verb("the same command goes on from here")
@@ -143,8 +147,10 @@ def calibrate(
     summary.json and report.html. Run the same command again to continue an interrupted one.
     """
     # Before anything heavy is imported, so that a slip of the hand is told at once.
-    list_files(raws)
+    files = list_files(raws)
     check_files(white, grid, xml, marker_distances, distances, trajectory, timestamps)
+    if distances is not None:
+        check_picked_distances(distances, files, _find_scale(settings or []))
     from lifcal.pipeline import calibrate
     from lifcal.pipeline.executors import open_executor
 
@@ -210,6 +216,15 @@ def _parse_known(text: str) -> str | dict[str, float | str]:
         if not equals:
             raise InputError(f"--known {text!r}: needs a camera.json, or f_L=16.748,B=0.376 (mm)")
     return known
+
+
+def _find_scale(settings: list[str]) -> float:
+    """Return the size of the focused images relative to the raws."""
+    given = _parse_settings(settings).get("depth.scale", "")
+    try:
+        return float(given)
+    except ValueError:  # not given, or told later what it needs
+        return _FOCUSED_SCALE
 
 
 def _parse_settings(texts: list[str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from lifcal.calibration.rehearsal import compile_ahead
 from lifcal.calibration.views import DepthMaps, flatten, to_gray
 from lifcal.camera import NO_SCALE, PlenopticCamera, read_camera
 from lifcal.diagnostics import Finding
+from lifcal.distances import check_inside
 from lifcal.errors import ConfigError, DataError
 from lifcal.files import hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg
@@ -201,6 +202,7 @@ def _calibrate(
 ) -> Calibration:
     clock = _Clock()
     settings = describe_settings(frames, options.depth, sources)
+    check_inside(options.scale.distances, settings["image_size_px"], options.depth.scale)
     guard_finished(folder, describe_inputs(options, sfm, settings, frames.names), force, listener)
     run = focus_frames(frames, folder, options.depth, sources, listener, executor)
     if isinstance(executor, WorkerProcesses):

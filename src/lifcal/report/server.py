@@ -25,6 +25,7 @@ import logging
 import os
 import re
 import secrets
+import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -238,6 +239,7 @@ class LoopbackServer:
             self._thread.join()
             self._thread = None
         self._server.server_close()
+        self._server.drop_connections()
 
 
 class _Server(socketserver.ThreadingMixIn, HTTPServer):
@@ -251,6 +253,8 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
     def __init__(self, owner: LoopbackServer) -> None:
         self.owner = owner
         self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
         super().__init__((HOST, 0), _Handler, bind_and_activate=False)
 
     def server_bind(self) -> None:
@@ -271,10 +275,21 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer the requests of a connection."""
+        with self._lock:
+            self._open.add(request)
         try:
             super().process_request_thread(request, client_address)
         finally:
+            with self._lock:
+                self._open.discard(request)
             self._room.release()
+
+    def drop_connections(self) -> None:
+        """End connections that browsers keep open for later requests."""
+        with self._lock:
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Log what went wrong with a connection; a browser that went away is nothing."""

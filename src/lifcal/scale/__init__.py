@@ -4,10 +4,11 @@ Each is a `ScaleSource` in a file of its own; `ScaleOptions` lists those that a 
 takes sources of other people too (`others`).
 """
 
+from lifcal.distances import PickedDistance, read_picked_distances
 from lifcal.scale.markers import Markers, read_marker_distances
 from lifcal.scale.optics import EarlierOptics, KnownOptics, read_earlier_optics
 from lifcal.scale.options import ScaleOptions
-from lifcal.scale.picked import PickedDistance, PickedPoints, read_picked_distances
+from lifcal.scale.picked import PickedPoints
 from lifcal.scale.source import (
     ScaleKnowledge,
     ScalePoints,

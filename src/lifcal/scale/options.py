@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lifcal.distances import PickedDistance
 from lifcal.errors import InputError
 from lifcal.imaging.markers import DICTIONARY
 from lifcal.scale.markers import Markers
 from lifcal.scale.optics import EarlierOptics, KnownOptics
-from lifcal.scale.picked import PickedDistance, PickedPoints
+from lifcal.scale.picked import PickedPoints
 from lifcal.scale.source import ScaleSource
 from lifcal.scale.trajectory import KnownTrajectory
 
