@@ -4,12 +4,14 @@
 `write_report` the page.
 """
 
+from lifcal.report.expectation import PixelNoise
 from lifcal.report.page import render_report, write_report
 from lifcal.report.statistics import FrameEntry, build_statistics
 from lifcal.report.verdict import assess, examine, judge
 
 __all__ = [
     "FrameEntry",
+    "PixelNoise",
     "assess",
     "build_statistics",
     "examine",
