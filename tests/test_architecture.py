@@ -16,6 +16,8 @@ ROOMS = [
     "arrays",
     "files",
     "sources",
+    "image_headers",
+    "distances",
     "threads",
     "diagnostics",
     "ply",

@@ -16,6 +16,7 @@ def run(*words):
 
 def test_a_page_is_written_and_opened(folder, monkeypatch, capsys):  # noqa: F811
     opened = []
+    monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr("webbrowser.open", opened.append)
     assert run(folder, "--frames", "1") == 0
     page = folder / "view.html"
@@ -30,6 +31,7 @@ def test_a_page_is_written_and_opened(folder, monkeypatch, capsys):  # noqa: F81
 def test_a_calibration_has_its_report(tmp_path, monkeypatch):
     (tmp_path / "report.html").write_text("report")
     opened = []
+    monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr("webbrowser.open", opened.append)
     assert run(tmp_path) == 0
     assert opened == [(tmp_path / "report.html").resolve().as_uri()]

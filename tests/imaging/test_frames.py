@@ -8,9 +8,9 @@ import pytest
 
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.grid.plenoptic import check_plenoptic
+from lifcal.image_headers import read_header
 from lifcal.imaging.files import decode_image, read_image, write_float_tiff, write_png
 from lifcal.imaging.frames import ArrayFrames, looks_like_mosaic, make_frame, open_frames
-from lifcal.imaging.image_headers import read_header
 from lifcal.simulate import Imperfections, Simulation, SimulationOptions, build_camera
 from lifcal.sources import list_recordings
 

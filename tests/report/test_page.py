@@ -1,8 +1,10 @@
 """The page: whole, escaped, offline, and robust to what is missing."""
 
 import copy
+import html
 import json
 import re
+import shlex
 from html.parser import HTMLParser
 
 import numpy as np
@@ -13,7 +15,7 @@ from lifcal.report.figures import Mark, draw_bars, draw_map, draw_series, round_
 from tests.report import cases
 
 EVIL = "<script>alert('x')</script>"
-VOID = {"meta", "link", "img"}
+VOID = {"meta", "link", "img", "input"}
 
 
 class Checker(HTMLParser):
@@ -57,7 +59,13 @@ def summary():
         found,
         frames=frames,
         pictures={"focused": "/9j/4AAQ", "depth": "iVBORw0KGgo=", "odd": f'"{EVIL}'},
-        provenance={"raws": EVIL, "settings": {"loss": "huber"}},
+        provenance={
+            "raws": EVIL,
+            "settings": {"loss": "huber"},
+            "folder": f"out/{EVIL}",
+            "command": f"lifcal calibrate {EVIL}",
+            "date": "2026-01-02 03:04:05+00:00",
+        },
         seconds={EVIL: 2.0, "adjustment": 1.0},
     )
     return json.loads(json.dumps(statistics))
@@ -100,8 +108,9 @@ def test_nothing_is_loaded(summary):
     assert "@import" not in page
 
 
-@pytest.mark.parametrize("level", ["good", "caution", "poor"])
+@pytest.mark.parametrize("level", ["good", "usable", "caution", "poor"])
 def test_verdict_has_its_color(summary, level):
+    assert f".{level} {{ background" in render_report({})
     summary = {**summary, "verdict": {"level": level, "text": EVIL, "reasons": ["a", "b"]}}
     page = render_report(summary)
     assert f'class="verdict {level}"' in page
@@ -109,11 +118,46 @@ def test_verdict_has_its_color(summary, level):
     assert EVIL not in page
 
 
+def test_first_screen(summary):
+    page = render_report(summary)
+    first = page[: page.index("<h2>")]
+    for words in ("Error of depth to expect", "Field of view", "Working range", "2026-01-02"):
+        assert words in first
+    assert "Distortion at the corner" in first
+    assert f"lifcal calibrate {html.escape(EVIL)}" in first
+    near, far = summary["expected"]["working_range"]
+    for entry in summary["expected"]["depth"]:
+        assert entry["inside"] == (near <= entry["z_mm"] <= far)
+    assert first.count("outside the range") == sum(
+        not entry["inside"] for entry in summary["expected"]["depth"]
+    )
+    # commands to copy, quoted for a shell
+    commands = [html.unescape(each) for each in re.findall(r"<code>(.*?)</code>", first)]
+    assert shlex.split(commands[1])[:4] == ["lifcal", "depth", "RAWS", "--camera"]
+    assert shlex.split(commands[1])[4] == f"out/{EVIL}/camera.json"
+    assert [shlex.split(each)[1] for each in commands[1:]] == ["depth", "view", "export"]
+
+
+def test_each_parameter_once_under_a_name_that_people_know(summary):
+    content = copy.deepcopy(summary)
+    content["parameters"]["inverse_plane_1"] = {"value": 0.25, "sigma": 0.005}
+    page = render_report(content)
+    part = page[page.index("<h2>Parameters") : page.index("<h2>The rig")]
+    names = re.findall(r"<tr><td>(.*?)<small>", part)
+    assert len(names) == len(set(names)) == len(content["parameters"])
+    assert "inverse_plane" not in part
+    assert "focal plane 1" in names
+    assert "4.000 ± 0.080" in part  # 1 / 0.25
+
+
 def test_no_scale(rng):
     found = cases.run(rng, scale=False)
     page = render_report(build_statistics(found, frames=cases.frames_of(found)))
     check(page)
     assert page.count('"number">no scale') == 4  # f_L, b_L0, B, beta
+    first = page[: page.index("<h2>")]
+    assert "Not metric" in first
+    assert not re.search(r"\d (mm|m)\b", first)
     assert "depth z in arbitrary units" in page
     assert "Known distances" not in page
 
@@ -123,7 +167,7 @@ def test_no_scale(rng):
     [
         *("pictures", "focus", "rig", "coverage", "residuals", "parameters", "provenance"),
         *("units", "seconds", "stages", "assumptions", "frames", "verdict", "distances"),
-        "n_frames",
+        *("n_frames", "expected"),
     ],
 )
 def test_missing_parts_are_left_out(summary, missing):

@@ -10,11 +10,11 @@ import numpy as np
 
 from lifcal.arrays import FloatArray, IntArray
 from lifcal.bundle import AdjustOptions
+from lifcal.distances import find_name
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import make_plain
 from lifcal.measure import MeasureOptions
 from lifcal.scale import ScaleOptions
-from lifcal.scale.picked import find_name
 from lifcal.sfm import SfmOptions
 from lifcal.virtual import DepthOptions
 

@@ -23,6 +23,7 @@ from lifcal.cli.export import export
 from lifcal.cli.focus import focus
 from lifcal.cli.grid import grid
 from lifcal.cli.markers import markers
+from lifcal.cli.pick import pick
 from lifcal.cli.simulate import simulate
 from lifcal.cli.view import view
 
@@ -77,6 +78,9 @@ app.command(
     "focus",
     epilog=show_examples("lifcal focus desk/raw --white desk/white.png --every 5 -o focused"),
 )(focus)
+app.command("pick", epilog=show_examples("lifcal pick focused", "lifcal pick camera -o known.txt"))(
+    pick
+)
 app.command(
     "calibrate",
     epilog=show_examples(

@@ -12,8 +12,9 @@ from lifcal.cli._choice import Ends, EveryOfVideo, Exclude
 from lifcal.cli._console import RichListener, output, say_note, verb
 from lifcal.cli._executor import Jobs, Scheduler
 from lifcal.cli._results import exit_by_verdict, print_parameters, print_verdict
+from lifcal.distances import check_picked_distances
 from lifcal.errors import InputError
-from lifcal.sources import check_files, list_files
+from lifcal.sources import Recording, check_files, list_recordings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from lifcal.pipeline.calibration import Calibration
 
 _SCALE = "Scale"
+_FOCUSED_SCALE = 0.5
+"""Size of the focused images relative to the raws; the value of `DepthOptions`, which is heavy to
+import. A test compares them."""
 
 
 @verb("the same command goes on from here")
@@ -192,9 +196,10 @@ def calibrate(
     exit code is 3 if the verdict is "do not trust it".
     """
     # Before anything heavy is imported, so that a slip of the hand is told at once.
-    list_files(raws)
+    recordings = list_recordings(raws)
     tables = [_parse_each(words) for words in (marker_distances, distances, trajectory)]
     check_files(white, grid, xml, timestamps, *(path for found in tables for path in found or ()))
+    _check_distances(tables[1], recordings, _find_scale(settings or []))
     sizes = _parse_sizes(marker_size_mm)
     from lifcal.pipeline import calibrate
     from lifcal.pipeline.executors import open_executor
@@ -284,6 +289,27 @@ def _one_or_all(found: list[Any] | None) -> Any:
     if found is None:
         return None
     return found[0] if len(found) == 1 else found
+
+
+def _check_distances(
+    given: list[str | None] | None, recordings: list[Recording], scale: float
+) -> None:
+    """Check files of picked distances against the raws: one for all, or one for each recording."""
+    files = [recording.files for recording in recordings]
+    if given is None or len(given) != len(files):
+        files = [tuple(file for each in files for file in each)]
+    for path, raws in zip(given or (), files, strict=False):
+        if path is not None:
+            check_picked_distances(Path(path), raws, scale)
+
+
+def _find_scale(settings: list[str]) -> float:
+    """Return the size of the focused images relative to the raws."""
+    given = _parse_settings(settings).get("depth.scale", "")
+    try:
+        return float(given)
+    except ValueError:  # not given, or told later what it needs
+        return _FOCUSED_SCALE
 
 
 def _parse_settings(texts: list[str]) -> dict[str, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from lifcal.cli._browser import open_page
 from lifcal.cli._console import RichListener, output, verb
 
 
@@ -59,4 +59,4 @@ def _show(page: Path, opens: bool, as_json: bool) -> None:
         return
     output().print(f"Look at {page}", soft_wrap=True, highlight=False)
     if opens:
-        webbrowser.open(page.resolve().as_uri())
+        open_page(page.resolve().as_uri())

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from lifcal.arrays import Float32Array, ImageArray
 from lifcal.errors import DataError, InputError
 from lifcal.files import read_bytes, write_bytes
-from lifcal.imaging.image_headers import read_header
+from lifcal.image_headers import read_header
 
 _FLOAT_TIFF = [cv2.IMWRITE_TIFF_COMPRESSION, 8, 317, 3]
 """Lossless compression of TIFF files: Deflate (8), and the predictor (tag 317) for floating point

@@ -25,8 +25,8 @@ import numpy.typing as npt
 from lifcal.arrays import Float32Array
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import read_bytes
+from lifcal.image_headers import ImageHeader, read_header
 from lifcal.imaging.files import decode_image
-from lifcal.imaging.image_headers import ImageHeader, read_header
 from lifcal.sources import VIDEO_SUFFIXES, list_recordings
 
 BAYER = {

@@ -34,6 +34,15 @@ def colorize(values: npt.NDArray[np.floating], low: float, high: float) -> Color
     return colors
 
 
+def colorize_depth(depth: npt.NDArray[np.floating], near: float, far: float) -> ColorImage:
+    """Return distances as colors, red at `near` to blue at `far`; NaN is gray.
+
+    All pictures of depth have this direction. Virtual depth is larger where things are nearer, so
+    `colorize` has the same direction for it.
+    """
+    return colorize(-depth, -far, -near)
+
+
 def fit(
     image: npt.NDArray[np.uint8], width: int, height: int, *, smooth: bool = True
 ) -> ColorImage:
@@ -54,13 +63,24 @@ def draw_rings(
 
 
 def color_bar(
-    low: float, high: float, unit: str, width: int, height: int, *, n_ticks: int = 5
+    low: float,
+    high: float,
+    unit: str,
+    width: int,
+    height: int,
+    *,
+    n_ticks: int = 5,
+    near_is_low: bool = False,
 ) -> ColorImage:
-    """Return a vertical scale for `colorize`, `high` on top."""
+    """Return a vertical scale, `high` on top.
+
+    It is that of `colorize_depth` with `near_is_low`, and that of `colorize` without.
+    """
     bar = np.full((height, width, 3), _PAPER, np.uint8)
     margin, thick = 14, 18
     ramp = np.linspace(high, low, height - 2 * margin)[:, None].repeat(thick, axis=1)
-    bar[margin : height - margin, 4 : 4 + thick] = colorize(ramp, low, high)
+    paint = colorize_depth if near_is_low else colorize
+    bar[margin : height - margin, 4 : 4 + thick] = paint(ramp, low, high)
     for i in range(n_ticks):
         share = i / (n_ticks - 1)
         y = int(margin + share * (height - 2 * margin))
@@ -68,8 +88,17 @@ def color_bar(
     return bar
 
 
-def draw_map(values: npt.NDArray[np.floating], low: float, high: float, number: str) -> ColorImage:
+def draw_map(
+    values: npt.NDArray[np.floating],
+    low: float,
+    high: float,
+    number: str,
+    *,
+    near_is_low: bool = False,
+) -> ColorImage:
     """Return a map in color with a color bar, whose numbers stand beside their colors.
+
+    At the end of the bar stands the gray of unknown values, if there is room.
 
     Parameters
     ----------
@@ -78,21 +107,24 @@ def draw_map(values: npt.NDArray[np.floating], low: float, high: float, number: 
     low, high : float
     number : str
         Format of the numbers, for example "{:.2f} mm".
+    near_is_low : bool
+        Whether small values are near, as distances are (virtual depth is the other way round). Near
+        is red in both cases.
     """
+    paint = colorize_depth if near_is_low else colorize
     width = values.shape[1]
-    ramp = colorize(np.linspace(low, high, width)[None].repeat(_BAR_HEIGHT, axis=0), low, high)
-    n_ticks = min(max(width // _TICK_WIDTH, 1), _MOST_TICKS)
-    edges = [round(i * width / n_ticks) for i in range(n_ticks + 1)]
-    bar = np.hstack(
-        [
-            panel(
-                ramp[:, start:end],
-                number.format(low + (high - low) * start / max(width - 1, 1)),
-            )
-            for start, end in itertools.pairwise(edges)
-        ]
-    )
-    return np.vstack([colorize(values, low, high), bar])
+    room = _TICK_WIDTH if width >= 3 * _TICK_WIDTH else 0
+    span = width - room
+    ramp = paint(np.linspace(low, high, span)[None].repeat(_BAR_HEIGHT, axis=0), low, high)
+    n_ticks = min(max(span // _TICK_WIDTH, 1), _MOST_TICKS)
+    edges = [round(i * span / n_ticks) for i in range(n_ticks + 1)]
+    parts = [
+        panel(ramp[:, start:end], number.format(low + (high - low) * start / max(span - 1, 1)))
+        for start, end in itertools.pairwise(edges)
+    ]
+    if room:
+        parts.append(panel(np.full((_BAR_HEIGHT, room, 3), _NO_VALUE, np.uint8), "unknown"))
+    return np.vstack([paint(values, low, high), np.hstack(parts)])
 
 
 def panel(image: ColorImage, caption: str) -> ColorImage:

@@ -7,14 +7,16 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from datetime import datetime
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lifcal import __version__
-from lifcal.arrays import Float32Array
+from lifcal.arrays import Float32Array, spread_choice
 from lifcal.bundle import Adjustment
 from lifcal.bundle.files import name_for_world, write_adjustment
 from lifcal.bundle.record import read_record, write_record
@@ -24,11 +26,13 @@ from lifcal.calibration.rehearsal import compile_ahead
 from lifcal.calibration.views import DepthMaps, flatten, to_gray
 from lifcal.camera import NO_SCALE, PlenopticCamera, read_camera
 from lifcal.diagnostics import Finding
+from lifcal.distances import check_inside
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import hold_folder, read_json, write_json, write_text
 from lifcal.imaging.files import encode_jpeg
-from lifcal.imaging.preview import fit
+from lifcal.imaging.preview import draw_map, fit
 from lifcal.listener import Listener, choose_listener
+from lifcal.metric.depth import compute_metric_depth
 from lifcal.pipeline.added import RECORD, AddedCalibration, name_apart
 from lifcal.pipeline.executors import WorkerProcesses
 from lifcal.pipeline.failure import FailureReport, explain_failures
@@ -44,7 +48,8 @@ from lifcal.pipeline.tracking import track_frames
 from lifcal.plots import plot_residuals, plot_rig
 from lifcal.ply import PlyElement, format_header
 from lifcal.reconstruction import write_observations
-from lifcal.report import FrameEntry, build_statistics, write_report
+from lifcal.report import FrameEntry, PixelNoise, build_statistics, write_report
+from lifcal.report.expectation import describe_command
 from lifcal.sfm import ColmapEngine, SfmEngine
 
 if TYPE_CHECKING:
@@ -52,6 +57,10 @@ if TYPE_CHECKING:
 
 _PICTURE_WIDTH = 700
 """Width of the pictures in the report, px: enough to see what was recorded."""
+_PICTURE_ENDS = (1.0, 99.0)
+"""Percentiles of the depths between which the colors of a picture are spread."""
+_NOISE_FRAMES = 4
+"""Frames in which the noise of depth is measured: they have a million pixels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,6 +228,8 @@ def _calibrate(
         added.check(frames, options.pixel_size_mm)
     settings = describe_settings(frames, options.depth, sources)
     frames.check_alike()
+    for scale in (options.scale, *options.scales):
+        check_inside(scale.distances, settings["image_size_px"], options.depth.scale)
     inputs = describe_inputs(options, sfm, settings, frames.names, frames.recordings, added)
     guard_finished(folder, inputs, force, listener)
     if added is not None:
@@ -399,8 +410,11 @@ def _write_all(
     summary = build_statistics(
         adjustment,
         frames=entries,
-        pictures=_pictures(run, names[int(middle)]),
+        pictures=_pictures(run, names[int(middle)], adjustment.camera),
         provenance={
+            "date": datetime.now().astimezone().isoformat(" ", "seconds"),
+            "folder": str(folder),
+            "command": describe_command(),
             "lifcal": __version__,
             "key": compute_key(inputs),
             "frames": len(names),
@@ -413,6 +427,7 @@ def _write_all(
         nominal_focal_length_mm=bench.options.focal_length_mm,
         grid=run.setup.grid,
         findings=bench.findings,
+        noise=_measure_noise(run, [names[index] for index in views.tolist()]),
     )
     summary["worlds"] = _describe_worlds(adjustment, recordings)
     summary["files"] = digest_results(folder)
@@ -424,17 +439,42 @@ def _write_all(
     return summary
 
 
-def _pictures(run: FocusRun, name: str) -> dict[str, str]:
-    pictures = {}
-    for key, kind in (("focused", "focused"), ("depth", "color")):
-        image = np.asarray(run.store.images.load(name, kind))
-        if image.dtype == np.uint16:
-            image = (image // 257).astype(np.uint8)
-        rows, cols = image.shape[:2]
-        width = min(_PICTURE_WIDTH, cols)
-        small = fit(np.asarray(image, np.uint8), width, max(round(rows * width / cols), 1))
-        pictures[key] = base64.b64encode(encode_jpeg(small)).decode()
-    return pictures
+def _pictures(run: FocusRun, name: str, camera: PlenopticCamera) -> dict[str, str]:
+    """Return the focused image and the depth map of a frame, as the report shows them."""
+    images = run.store.images
+    focused = np.asarray(images.load(name, "focused"))
+    if focused.dtype == np.uint16:
+        focused = (focused // 257).astype(np.uint8)
+    u, sigma = (np.asarray(images.load(name, kind), np.float32) for kind in ("u", "sigma"))
+    depth, _ = compute_metric_depth(camera, u, sigma)
+    known = depth[np.isfinite(depth)]
+    near, far = np.percentile(known, _PICTURE_ENDS).tolist() if len(known) else (1.0, 2.0)
+    pictures = {"focused": np.asarray(focused, np.uint8)}
+    if camera.scale_source is not None:
+        drawn = draw_map(depth, near, far, "{:.0f} mm", near_is_low=True)
+        pictures["depth"] = drawn
+    else:
+        middle = float(np.median(known)) if len(known) else 1.0
+        drawn = draw_map(depth / middle, near / middle, far / middle, "{:.2f}", near_is_low=True)
+        pictures["relative depth"] = drawn
+    return {key: _encode_picture(image) for key, image in pictures.items()}
+
+
+def _encode_picture(image: npt.NDArray[np.uint8]) -> str:
+    rows, cols = image.shape[:2]
+    width = min(_PICTURE_WIDTH, cols)
+    small = fit(image, width, max(round(rows * width / cols), 1))
+    return base64.b64encode(encode_jpeg(small)).decode()
+
+
+def _measure_noise(run: FocusRun, names: Sequence[str]) -> PixelNoise | None:
+    """Return the noise of virtual depth in some of the frames."""
+    images = run.store.images
+    chosen = [names[i] for i in spread_choice(len(names), _NOISE_FRAMES)]
+    return PixelNoise.measure(
+        (np.asarray(images.load(name, "u")), np.asarray(images.load(name, "sigma")))
+        for name in chosen
+    )
 
 
 def _describe_worlds(adjustment: Adjustment, recordings: Mapping[int, str]) -> list[dict[str, Any]]:

@@ -647,7 +647,7 @@ class RgbdWork(FrameWork["MetricFrame", RgbdEntry]):
         depth_factor, sigma_factor = self._factors
         return {
             "rgb": to_8_bit(made.image),
-            "preview": draw_map(made.depth_mm, low, high, "{:.0f} " + made.unit),
+            "preview": draw_map(made.depth_mm, low, high, "{:.0f} " + made.unit, near_is_low=True),
             **({"cloud": made.cloud()} if self._clouds else {}),
             "sigma": encode_depth(made.sigma_mm, sigma_factor),
             "depth": encode_depth(made.depth_mm, depth_factor),

@@ -4,6 +4,7 @@
 `write_report` the page.
 """
 
+from lifcal.report.expectation import PixelNoise
 from lifcal.report.page import render_report, write_report
 from lifcal.report.statistics import FrameEntry, build_statistics, list_units
 from lifcal.report.verdict import FAILED, assess, examine, judge, judge_failure
@@ -11,6 +12,7 @@ from lifcal.report.verdict import FAILED, assess, examine, judge, judge_failure
 __all__ = [
     "FAILED",
     "FrameEntry",
+    "PixelNoise",
     "assess",
     "build_statistics",
     "examine",

@@ -5,21 +5,30 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lifcal.camera import NO_SCALE, PARAMETERS
 from lifcal.camera.parameters import format_unit, format_value
 from lifcal.files import write_text
+from lifcal.imaging.preview import colorize_depth
 from lifcal.report.figures import Mark, draw_bars, draw_map, draw_series, round_step
 
 _FORMS = (
-    ("Physical form", ("f_L", "b_L0", "B", "c_x", "c_y")),
-    ("Pinhole form: what depth needs", ("F", "alpha", "beta", "c_x", "c_y")),
+    ("What depth needs: the pinhole form", ("F", "alpha", "beta", "c_x", "c_y")),
+    ("The same camera in the physical form", ("f_L", "b_L0", "B")),
 )
+_LEVELS = ("good", "usable", "caution", "poor")
+"""Levels of a verdict that have a color of their own."""
+_PLANE = "inverse_plane_"
+_RAWS = "RAWS"
+"""Stands for the raws in a command to copy."""
 _PICTURES = {
     "focused": (
         "Totally focused image",
@@ -27,13 +36,19 @@ _PICTURES = {
         "edges mean wrong virtual depth.",
     ),
     "depth": (
-        "Depth map",
-        "Of the same frame. It should be smooth on surfaces and step at the edges of things; "
-        "holes are where there is no texture.",
+        "Depth map in mm",
+        "Of the same frame, red near to blue far. It should be smooth on surfaces and step at the "
+        "edges of things. Gray is unknown: there is no texture.",
+    ),
+    "relative depth": (
+        "Depth map, no scale",
+        "Of the same frame, red near to blue far; 1 is the median depth. It should be smooth on "
+        "surfaces and step at the edges of things. Gray is unknown: there is no texture.",
     ),
 }
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
 _MAX_ROWS = 20
+_RIG_COLORS = 32
 
 
 def write_report(summary: Mapping[str, Any], path: str | Path) -> None:
@@ -53,8 +68,8 @@ def render_report(summary: Mapping[str, Any]) -> str:
         ("Parameters", _parameters(summary)),
         ("The rig", _rig(summary)),
         ("What the camera saw", _pictures(summary)),
-        ("Is the data enough?", _coverage(summary)),
         ("Does the model fit?", _fit(summary)),
+        ("Is the data enough?", _coverage(summary)),
         ("What is assumed", _assumptions(summary)),
         ("Where it comes from", _provenance(summary)),
     ]
@@ -62,6 +77,8 @@ def render_report(summary: Mapping[str, Any]) -> str:
         f"<section><h2>{title}</h2>{content}</section>" for title, content in sections if content
     )
     rig = summary.get("rig") or {"cameras": [], "points": []}
+    near_to_far = colorize_depth(np.linspace(0.0, 1.0, _RIG_COLORS)[None], 0.0, 1.0)[0]
+    rig = {**rig, "colors": near_to_far.tolist()}
     data = json.dumps(rig, separators=(",", ":")).replace("<", "\\u003c")
     room = files("lifcal.report")
     css = room.joinpath("page.css").read_text(encoding="utf-8")
@@ -86,24 +103,115 @@ def render_report(summary: Mapping[str, Any]) -> str:
 
 
 def _head(summary: Mapping[str, Any]) -> str:
+    """Return the first screen: verdict, what to expect, and where it comes from."""
     verdict = summary.get("verdict") or {}
     level = verdict.get("level")
-    level = level if level in ("good", "usable", "caution", "poor") else "caution"
+    level = level if level in _LEVELS else "caution"
     reasons = verdict.get("reasons") or []
     listed = _list(reasons[1:]) if len(reasons) > 1 else ""  # the first is in the text
-    facts = []
-    if "n_used" in summary:
-        facts.append(
-            f"{summary['n_used']:,} of {summary['n_observations']:,} observations of "
-            f"{summary['n_points']:,} points in {summary['n_views']:,} views"
-        )
-    if summary.get("rms_px") is not None:
-        facts.append(f"residual {summary['rms_px']:.3f} px rms per axis")
-    facts.append(f"scale: {summary.get('scale_source') or 'none'}")
+    cards = [_expected_depth(summary), _expected_camera(summary), _run(summary)]
+    filled = "".join(f'<div class="card">{card}</div>' for card in cards if card)
     return (
-        f'<h1>Calibration report</h1><p class="soft">{_text("; ".join(facts))}</p>'
-        f'<div class="verdict {level}"><strong>{_text(verdict.get("text", "No verdict."))}'
-        f"</strong>{listed}</div>"
+        f'<h1>Calibration report</h1><div class="verdict {level}">'
+        f"<strong>{_text(verdict.get('text', 'No verdict.'))}</strong>{listed}</div>"
+        + (f'<div class="first">{filled}</div>' if filled else "")
+        + _next(summary)
+    )
+
+
+def _expected_depth(summary: Mapping[str, Any]) -> str:
+    expected = summary.get("expected")
+    if not expected:
+        return ""
+    title = "<h3>Error of depth to expect (± σ)</h3>"
+    if not expected.get("metric"):
+        return (
+            f"{title}<p><strong>Not metric.</strong> No length is known, so depth has no unit and "
+            "no error in mm. Give one known distance (lifcal pick), markers, or f_L and B.</p>"
+        )
+    rows: list[tuple[str, ...]] = []
+    for entry in expected.get("depth") or ():
+        if entry["inside"] and entry.get("sigma_mm") is not None:
+            total = f"{_length(entry['sigma_mm'])} ({_percent(entry['sigma_mm'], entry['z_mm'])})"
+            parts = (_length(entry["sigma_pixel_mm"]), _length(entry["sigma_calibration_mm"]))
+        else:
+            total, parts = "outside the range", ("", "")
+        rows.append((_length(entry["z_mm"]).replace(" ", "\N{NO-BREAK SPACE}"), total, *parts))
+    head: tuple[str, ...] = ("at", "one pixel", "its noise", "calibration")
+    if all(entry.get("sigma_pixel_mm") is None for entry in expected.get("depth") or ()):
+        head = ("at", "the calibration's part")
+        rows = [row[:2] for row in rows]
+    return (
+        f"{title}{_table(head, rows)}"
+        '<p class="how">Of a pixel with usual texture in the middle of the image. The part of the '
+        "calibration is common to all pixels: averaging does not reduce it.</p>"
+    )
+
+
+def _expected_camera(summary: Mapping[str, Any]) -> str:
+    expected = summary.get("expected") or {}
+    rows = []
+    if expected.get("field_of_view_deg"):
+        wide, high, diagonal = expected["field_of_view_deg"]
+        rows.append(("Field of view", f"{wide:.1f}° × {high:.1f}°, diagonal {diagonal:.1f}°"))
+    if expected.get("working_range"):
+        near, far = expected["working_range"]
+        shown = f"{_length(near)} to {_length(far)}" if expected.get("metric") else "not metric"
+        rows.append(("Working range", shown))
+    if expected.get("distortion_corner_px") is not None:
+        rows.append(("Distortion at the corner", f"{expected['distortion_corner_px']:.1f} px"))
+    if summary.get("rms_px") is not None:
+        rows.append(("Residual", f"{summary['rms_px']:.3f} px rms per axis"))
+    if "n_used" in summary:
+        rows.append(
+            (
+                "Observations",
+                f"{summary['n_used']:,} of {summary['n_observations']:,}, of "
+                f"{summary['n_points']:,} points in {summary['n_views']:,} views",
+            )
+        )
+    rows.append(("Scale from", summary.get("scale_source") or "nothing: not metric"))
+    return f"<h3>The camera</h3>{_table((), rows, numbers=False)}"
+
+
+def _run(summary: Mapping[str, Any]) -> str:
+    made = summary.get("provenance") or {}
+    rows = [(name.capitalize(), made[name]) for name in ("date", "folder") if made.get(name)]
+    if not rows and not made.get("command"):
+        return ""
+    command = made.get("command")
+    told = _commands([str(command)]) if command else '<p class="how">Called from Python.</p>'
+    return f'<h3>This run</h3><div class="made">{_table((), rows, numbers=False)}</div>{told}'
+
+
+def _next(summary: Mapping[str, Any]) -> str:
+    """Return the commands that come next, to copy."""
+    made = summary.get("provenance") or {}
+    if not made.get("folder"):
+        return ""
+    folder = Path(str(made["folder"]))
+    first = made.get("first frame")
+    raws = shlex.quote(str(Path(str(first)).parent)) if first else _RAWS
+    place = shlex.quote(str(folder))
+    camera = shlex.quote(str(folder / "camera.json"))
+    commands = [
+        f"lifcal depth {raws} --camera {camera} --poses {shlex.quote(str(folder / 'poses.txt'))} "
+        "-o rgbd",
+        "lifcal view rgbd",
+        f"lifcal export {place} --to colmap -o colmap",
+    ]
+    if summary.get("scale_source") is None:
+        commands = [f"lifcal pick {place}", *commands[1:]]
+        commands[1:2] = []
+    return f'<div class="card next"><h3>Next</h3>{_commands(commands)}</div>'
+
+
+def _commands(commands: Iterable[str]) -> str:
+    """Return commands with buttons that copy them."""
+    return "".join(
+        f'<div class="command"><code>{_text(command)}</code><button type="button">copy</button>'
+        "</div>"
+        for command in commands
     )
 
 
@@ -138,6 +246,15 @@ def _parameter(summary: Mapping[str, Any], name: str) -> str:
     value, sigma = entry.get("value"), entry.get("sigma")
     unit = (summary.get("units") or {}).get(name, "")
     kind = PARAMETERS.get(name)
+    about = kind.meaning if kind is not None else ""
+    if name.startswith(_PLANE) and value:
+        value, sigma = 1.0 / value, None if sigma is None else sigma / value**2
+        about = f"virtual depth at which lens type {name.removeprefix(_PLANE)} is in focus"
+        about += _say_focus(summary, value)
+    elif re.fullmatch("k[0-9]", name):
+        about = "radial distortion"
+    elif re.fullmatch("p[0-9]", name):
+        about = "tangential distortion"
     if kind is not None and kind.needs_scale and summary.get("scale_source") is None:
         shown, relative = NO_SCALE, ""
     else:
@@ -147,13 +264,26 @@ def _parameter(summary: Mapping[str, Any], name: str) -> str:
         relative = f"{100.0 * sigma / abs(value):.2g} %" if lasting else ""
         if lasting and sigma > abs(value):
             relative = "may be 0"
-    about = kind.meaning if kind is not None else ""
-    if name.startswith("inverse_plane_"):
-        about = "1 / virtual depth at which the lens type is in focus"
     return (
-        f"<tr><td>{_text(name)}<small>{about}</small></td>"
+        f"<tr><td>{_text(_name(name))}<small>{_text(about)}</small></td>"
         f'<td class="number">{_text(shown)}</td><td class="number">{relative}</td></tr>'
     )
+
+
+def _name(name: str) -> str:
+    """Return what people call a parameter."""
+    if name.startswith(_PLANE):
+        return f"focal plane {name.removeprefix(_PLANE)}"
+    return name
+
+
+def _say_focus(summary: Mapping[str, Any], u: float) -> str:
+    """Return in words at which distance a virtual depth is."""
+    parameters = summary["parameters"]
+    alpha, beta = (parameters.get(name, {}).get("value") for name in ("alpha", "beta"))
+    if summary.get("scale_source") is None or alpha is None or beta is None:
+        return ""
+    return f", {_length(beta / (u - alpha))} away" if u > alpha else ", beyond infinity"
 
 
 def _rig(summary: Mapping[str, Any]) -> str:
@@ -163,11 +293,12 @@ def _rig(summary: Mapping[str, Any]) -> str:
     return (
         "<figure><figcaption>Cameras and points</figcaption>"
         '<canvas id="rig" tabindex="0" aria-label="Cameras and points in 3D"></canvas>'
-        '<p class="how">Drag to turn, wheel to zoom, double-click to reset; point at a camera for '
+        '<p class="how">Drag (two fingers on a phone) to turn, wheel to zoom, double-click to '
+        "reset; point at a camera for "
         f"its name. {len(rig['cameras'])} cameras (the first with a red axis), joined in order, "
-        f"and {len(rig['points'])} points, red near to blue far. The path of a video "
-        "should be smooth, and surfaces should look like surfaces; a camera far from the others is "
-        "a wrong pose.</p>"
+        f"and {len(rig['points'])} points, red near to blue far as in all pictures of depth. The "
+        "path of a video should be smooth, and surfaces should look like surfaces; a camera far "
+        "from the others is a wrong pose.</p>"
         "</figure>"
     )
 
@@ -438,7 +569,7 @@ def _halves(found: Mapping[str, Any] | None) -> str:
     rows.append(("factor on sigma", *(f"{found['factors'][name]:.2f}" for name in names), ""))
     return _figure(
         "Do halves of the recording agree?",
-        _table(("halves", *names, "rays, px"), rows),
+        _table(("halves", *map(_name, names), "rays, px"), rows),
         "Each half was solved on its own. Entries are the difference of the two cameras in "
         "standard deviations of their noise: mostly within ± 2 if the model describes the camera. "
         "What is beyond that widens the sigmas by the factors in the last row. The last column is "
@@ -480,7 +611,11 @@ def _assumptions(summary: Mapping[str, Any]) -> str:
 
 def _provenance(summary: Mapping[str, Any]) -> str:
     cards = []
-    rows = list(_flatten(summary.get("provenance") or {}))
+    shown = ("date", "folder", "command")  # on the first screen
+    made = {
+        key: value for key, value in (summary.get("provenance") or {}).items() if key not in shown
+    }
+    rows = list(_flatten(made))
     if rows:
         cards.append(
             f'<div class="card made"><h3>Made from</h3>{_table((), rows, numbers=False)}</div>'
@@ -516,6 +651,19 @@ def _text(value: object) -> str:
 
 def _number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}g}"
+
+
+def _length(value: float | None) -> str:
+    """Return a length in mm with three digits, or in m from a metre on."""
+    if value is None:
+        return "–"
+    if abs(value) >= 1000.0:
+        return f"{value / 1000.0:.3g} m"
+    return f"{value:.0f} mm" if abs(value) >= 100.0 else f"{value:.2g} mm"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100.0 * part / whole:.2g} %"
 
 
 def _fixed(value: float | None, decimals: int) -> str:

@@ -19,6 +19,7 @@ from lifcal.bundle.files import summary_to_dict
 from lifcal.camera import PARAMETERS, unit_of
 from lifcal.diagnostics import Finding
 from lifcal.files import make_plain
+from lifcal.report.expectation import PixelNoise, describe_expectation
 from lifcal.report.verdict import assess
 
 IMAGE_BINS = 12
@@ -75,6 +76,7 @@ def build_statistics(
     nominal_focal_length_mm: float | None = None,
     grid: Mapping[str, Any] | None = None,
     findings: Sequence[Finding] = (),
+    noise: PixelNoise | None = None,
 ) -> dict[str, Any]:
     """Return the content of summary.json.
 
@@ -103,6 +105,9 @@ def build_statistics(
         raws fit it.
     findings : sequence of Finding
         Findings of the stages before the adjustment.
+    noise : PixelNoise, optional
+        Noise of the virtual depth of single pixels; without it, the report says only what the
+        calibration adds to the error of depth.
     """
     content = summary_to_dict(adjustment)
     names = {frame.index: frame.name for frame in frames}
@@ -132,6 +137,7 @@ def build_statistics(
             for frame in _thin(frames, _MAX_FRAMES)
         ],
         "units": list_units(adjustment),
+        "expected": describe_expectation(adjustment.camera, rows.depth_cam_mm, noise),
         "rig": _describe_rig(adjustment, names),
         "coverage": _measure_coverage(adjustment, rows),
         "residuals": _measure_residuals(adjustment, rows, names),

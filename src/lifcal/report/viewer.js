@@ -1,4 +1,9 @@
 "use strict";
+for (const button of document.querySelectorAll(".command button")) button.addEventListener("click", async () => {
+  const code = button.previousElementSibling;
+  try { await navigator.clipboard.writeText(code.textContent); button.textContent = "copied"; }
+  catch { getSelection().selectAllChildren(code); button.textContent = "selected"; }
+});
 (() => {
   // The rig in 3D: drag turns, wheel zooms, arrows and + - do the same.
   const canvas = document.getElementById("rig");
@@ -34,7 +39,7 @@
   const near = sorted[Math.floor(0.02 * sorted.length)], far = sorted[Math.floor(0.98 * (sorted.length - 1))];
   const colors = depths.map((d) => {
     const t = Math.min(Math.max((d - near) / (far - near || 1), 0), 1);
-    return `hsl(${Math.round(20 + 220 * t)} 75% ${Math.round(45 - 5 * t)}%)`;
+    return `rgb(${data.colors[Math.round(t * (data.colors.length - 1))]})`;
   });
   // frustums as large as the distance to the nearest other camera allows
   const gaps = cameras.map((c) => cameras.reduce((least, o) =>
@@ -141,6 +146,7 @@
         const other = [...held].find(([id]) => id !== event.pointerId)[1];
         const distance = (p) => Math.hypot(p[0] - other[0], p[1] - other[1]) || 1;
         zoomBy(distance(now) / distance(before));
+        turn((before[0] - now[0]) * 0.004, (before[1] - now[1]) * 0.004);
       } else { turn((before[0] - now[0]) * 0.008, (before[1] - now[1]) * 0.008); }
       held.set(event.pointerId, now);
     } else {

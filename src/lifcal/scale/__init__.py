@@ -4,10 +4,11 @@ Each is a `ScaleSource` in a file of its own. `ScaleOptions` lists the sources t
 and also takes objects that other people have written (`others`).
 """
 
+from lifcal.distances import PickedDistance, read_picked_distances
 from lifcal.scale.markers import Markers, read_marker_distances
 from lifcal.scale.optics import EarlierOptics, KnownOptics, read_earlier_optics
 from lifcal.scale.options import ScaleOptions
-from lifcal.scale.picked import PickedDistance, PickedPoints, read_picked_distances
+from lifcal.scale.picked import PickedPoints
 from lifcal.scale.source import (
     ScaleKnowledge,
     ScalePoints,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lifcal.arrays import FloatArray, IntArray, spread_choice
 from lifcal.diagnostics import Finding
+from lifcal.distances import check_length, read_rows
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.imaging.markers import (
     DICTIONARIES,
@@ -22,7 +23,6 @@ from lifcal.imaging.markers import (
 )
 from lifcal.listener import Listener
 from lifcal.reconstruction import Reconstruction, triangulate
-from lifcal.scale.rows import check_length, read_rows
 from lifcal.scale.source import ScaleKnowledge, ScalePoints, ScaleViews
 
 _FEWEST_VIEWS = 2

@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from lifcal.distances import PickedDistance, find_name
 from lifcal.errors import InputError
 from lifcal.imaging.markers import DICTIONARY
 from lifcal.scale.markers import Markers
 from lifcal.scale.optics import EarlierOptics, KnownOptics
-from lifcal.scale.picked import PickedDistance, PickedPoints, find_name
+from lifcal.scale.picked import PickedPoints
 from lifcal.scale.source import ScaleSource
 from lifcal.scale.trajectory import KnownTrajectory
 

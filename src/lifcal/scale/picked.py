@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,10 @@ import numpy.typing as npt
 from scipy.ndimage import map_coordinates
 
 from lifcal.arrays import FloatArray
+from lifcal.distances import PickedDistance, find_name, is_inside
 from lifcal.errors import DataError
 from lifcal.listener import Listener
 from lifcal.reconstruction import Reconstruction
-from lifcal.scale.rows import check_length, read_rows
 from lifcal.scale.source import ScaleKnowledge, ScalePoints, ScaleViews
 
 _PICK_HALF = 7
@@ -25,26 +24,6 @@ compared between views to find the point's depth."""
 _PICK_SEARCH, _PICK_STEPS = 0.03, 121
 """Search range of the virtual depth of a picked point, as a fraction of u on both sides of the
 depth map's value, and number of steps in this range."""
-
-
-@dataclass(frozen=True)
-class PickedDistance:
-    """A known distance between two points that a person picked in a focused image.
-
-    Parameters
-    ----------
-    frame : str
-        Name or index of the frame.
-    first_px, second_px : (float, float)
-        Pixel x, y of each point in the focused image.
-    length_mm, sigma_mm : float
-    """
-
-    frame: str
-    first_px: tuple[float, float]
-    second_px: tuple[float, float]
-    length_mm: float
-    sigma_mm: float
 
 
 @dataclass(frozen=True)
@@ -78,41 +57,6 @@ class PickedPoints:
                 views.image_scale,
             )
         return ScaleKnowledge(points)
-
-
-def read_picked_distances(path: Path) -> tuple[PickedDistance, ...]:
-    """Read lines of the form `frame x1 y1 x2 y2 mm sigma`, with `#` comments."""
-    rows = []
-    for number, words in read_rows(path):
-        try:
-            frame, *numbers = words
-            x1, y1, x2, y2, length, sigma = map(float, numbers)
-            if not np.isfinite([x1, y1, x2, y2]).all():
-                raise ValueError
-        except ValueError:
-            raise DataError(
-                f"{path}: line {number}: needs 'frame x1 y1 x2 y2 mm sigma', found "
-                f"{' '.join(words)!r}"
-            ) from None
-        check_length(path, number, length, sigma)
-        rows.append(PickedDistance(frame, (x1, y1), (x2, y2), length, sigma))
-    return tuple(rows)
-
-
-def find_name(frame: str, names: Sequence[str]) -> str:
-    """Return the name of a frame that is given by its name, with or without suffix, or by index.
-
-    Raises
-    ------
-    DataError
-        If there is no such frame.
-    """
-    for name in (frame, Path(frame).stem):
-        if name in names:
-            return name
-    if frame.isdecimal() and int(frame) < len(names):
-        return names[int(frame)]
-    raise DataError(f"there is no frame {frame}, in which a distance was picked")
 
 
 def find_frame(frame: str, names: Sequence[str], registered: Sequence[str]) -> int:
@@ -160,7 +104,7 @@ def place_picked(
         view = find_view(distance.frame)
         for pixel in (distance.first_px, distance.second_px):
             rows, cols = images[view].shape
-            if not (-0.5 <= pixel[0] <= cols - 0.5 and -0.5 <= pixel[1] <= rows - 0.5):
+            if not is_inside(pixel, (cols, rows)):
                 raise DataError(
                     f"the picked point ({pixel[0]:g}, {pixel[1]:g}) is outside the focused image "
                     f"of frame {distance.frame}, which has {cols} x {rows} px"
@@ -172,7 +116,7 @@ def place_picked(
                     f"the picked point ({pixel[0]:g}, {pixel[1]:g}) of frame {distance.frame} has "
                     "no known depth: pick one with texture around it"
                 )
-            points.append(_find_depth(geometry, images, scale, view, xy, u))
+            points.append(find_point(geometry, images, scale, view, xy, u))
             references.append(view)
             places.append(xy)
     return ScalePoints(
@@ -194,9 +138,9 @@ def place_picked(
     )
 
 
-def _find_depth(
+def find_point(
     geometry: Reconstruction,
-    images: Sequence[FloatArray],
+    images: Sequence[npt.NDArray[np.floating]],
     scale: float,
     view: int,
     xy: FloatArray,
@@ -206,6 +150,20 @@ def _find_depth(
 
     If u hardly changes with distance, the point of the depth map alone would be off by many pixels
     in the other views.
+
+    Parameters
+    ----------
+    geometry : Reconstruction
+    images : sequence of (rows, cols) float
+        Focused images of all views, gray.
+    scale : float
+        Size of the focused images relative to the raws.
+    view : int
+        View that the point was picked in.
+    xy : (2,) float64
+        Position of the point in raw px.
+    u : float
+        Virtual depth there.
     """
     around = np.arange(-_PICK_HALF, _PICK_HALF + 1) / scale
     dx, dy = (part.ravel() for part in np.meshgrid(around, around))
@@ -247,7 +205,7 @@ def _project(geometry: Reconstruction, world: FloatArray, view: int) -> FloatArr
     return geometry.virtual_points(cam)[0]
 
 
-def _sample(image: FloatArray, places_px: FloatArray, scale: float) -> FloatArray:
+def _sample(image: npt.NDArray[np.floating], places_px: FloatArray, scale: float) -> FloatArray:
     """Return the values of a focused image at raw positions; NaN outside."""
     at = (places_px + 0.5) * scale - 0.5
     return np.asarray(

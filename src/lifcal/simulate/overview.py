@@ -36,8 +36,8 @@ def draw_overview(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[
 
     depth = frame.view.depth_mm
     low, high = np.nanpercentile(depth, [1, 99])
-    bar = preview.color_bar(low, high, "mm", 110, panel_height)
-    depth_panel = preview.fit(preview.colorize(depth, low, high), _PANEL_WIDTH, panel_height)
+    bar = preview.color_bar(low, high, "mm", 110, panel_height, near_is_low=True)
+    depth_panel = preview.fit(preview.colorize_depth(depth, low, high), _PANEL_WIDTH, panel_height)
     n_lenses = len(seen.lens_indices)
     return preview.tile(
         [
