@@ -201,15 +201,15 @@ class Observations:
         if middle > _SAME_CENTER * grid.pitch_px:
             raise InputError(
                 f"the micro-image centers are {middle:.2g} px from those of the grid (median): the "
-                "grid does not belong to these observations"
+                "grid is not that of these observations"
             )
         types = grid.lens_types[lenses][index]
         if self.lens_types.any():
             wrong = float(np.mean(types != self.lens_types))
             if grid.n_types > 1 and wrong > _WRONG_TYPES:
                 raise InputError(
-                    f"{100.0 * wrong:.0f} % of the lens types differ from those of the grid: are "
-                    "its types in another order?"
+                    f"{100.0 * wrong:.0f} % of the lens types are not those of the grid: are its "
+                    "types in another order?"
                 )
             return self
         return replace(self, lens_types=read_only(types.astype(np.int64)))
