@@ -46,5 +46,5 @@ def test_points_that_a_mirror_would_fit_get_a_rotation(rng):
 
 
 def test_two_points_fix_nothing():
-    with pytest.raises(InputError, match="2 points do not fix"):
+    with pytest.raises(InputError, match="2 points do not determine"):
         SimilarityTransform.align(np.eye(3)[:2], np.eye(3)[:2])

@@ -19,5 +19,5 @@ def test_timestamps(tmp_path):
         read_timestamps(path)
     for bad in ("1\n2\n2\n", "1\n2\n1.5\n", "1\n2\n2.0000001\n"):
         path.write_text(bad)
-        with pytest.raises(DataError, match=r"line 3: .* is not after"):
+        with pytest.raises(DataError, match=r"line 3: .* is not later"):
             read_timestamps(path)

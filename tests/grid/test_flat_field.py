@@ -58,5 +58,5 @@ def test_arguments_are_checked(camera):
         vignetting_from_white(np.zeros((4, 4, 3)))
     with pytest.raises(InputError, match="1 micro discs for 3 lens types"):
         vignetting_from_discs(grid, OverlapDiscs(5.0, (2.0,)))
-    with pytest.raises(InputError, match="and a map of"):
+    with pytest.raises(InputError, match="but the vignetting map"):
         devignette(np.zeros((4, 5)), vignetting_from_white(white))

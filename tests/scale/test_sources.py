@@ -412,7 +412,7 @@ def test_find_frame():
     assert find_frame("2", names, registered) == 1  # no frame's name: an index
     assert find_frame("3", names, registered) == 2
     # a name is a name, even if the frame at that index was registered
-    with pytest.raises(DataError, match="frame 0002 of the distances was not registered"):
+    with pytest.raises(DataError, match=r"frame 0002, in which .* was not registered"):
         find_frame("0002", names, registered)
     with pytest.raises(DataError, match="there is no frame 0009"):
         find_frame("0009", names, registered)

@@ -113,7 +113,7 @@ def fit_lattice_and_bend(
 
 
 def _find_basis(centers: FloatArray) -> FloatArray:
-    """Return two basis vectors, one a row, from the steps between neighbors."""
+    """Return two basis vectors, one per row, from the steps between neighbors."""
     from scipy.spatial import cKDTree
 
     if len(centers) < _FEWEST:

@@ -199,7 +199,9 @@ class CompoteIntrinsics:
                 "on raw pixels. The camera is without distortion; calibrate to get one"
             )
         if self.micro_focal_lengths_mm and self.focal_planes() is None:
-            notes.append("a micro lens in focus at infinity has no focal plane: none were kept")
+            notes.append(
+                "a micro lens in focus at infinity has no focal plane: no focal planes were kept"
+            )
         return tuple(notes)
 
     def focal_planes(self) -> FloatArray | None:
@@ -411,7 +413,7 @@ def _mesh(file: _File) -> CompoteMesh:
         )
     width, height = file.whole(*keys, "width"), file.whole(*keys, "height")
     if not 0 < width * height <= 50_000_000:
-        raise DataError(f"{file.path}: mia.mesh has {width} x {height} lenses")
+        raise DataError(f"{file.path}: mia.mesh has {width} x {height} lenses, needs 1 to 50000000")
     return CompoteMesh(
         geometry, (pitch[0], pitch[1]), ((a, b), (c, d)), (shift[0], shift[1]), width, height
     )

@@ -36,7 +36,7 @@ MOST_TILT_DEG = 5.0
 
 @dataclass(frozen=True)
 class ArrayTilt:
-    """How the ratio B_k / b_k of the micro lenses changes across the image.
+    """The tilt of the array, given by the change of the ratio B_k / b_k across the image.
 
     Parameters
     ----------

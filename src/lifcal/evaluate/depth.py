@@ -81,7 +81,7 @@ def measure_depth_errors(
     image = read_image(depth_path)
     if image.shape != (pinhole.height, pinhole.width):
         raise DataError(
-            f"{depth_path}: of shape {image.shape}, but pinhole.json says "
+            f"{depth_path}: has the shape {image.shape}, but pinhole.json says "
             f"{pinhole.width} x {pinhole.height}"
         )
     depth = image.astype(np.float64)

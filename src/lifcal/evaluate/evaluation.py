@@ -132,8 +132,8 @@ def evaluate_calibration(folder: str | Path, truth: str | Path, world: int = 1) 
     matched = [true_poses[row] for row in rows]
     if not can_align(matched):
         notes.append(
-            f"{len(matched)} camera positions, fewer than three or on one line, do not fix a "
-            "frame: trajectory and depths are not compared"
+            f"{len(matched)} camera positions, fewer than three or on one line, do not determine "
+            "a frame: trajectory and depths are not compared"
         )
     else:
         trajectory, alignment = compare_trajectories(
@@ -176,7 +176,7 @@ def _check_same_sensor(calibration: StoredCalibration, true: PlenopticCamera, tr
         differences.append("micro images {:.2f} px apart, not {:.2f} px".format(*grids))
     if differences:
         raise DataError(
-            f"{calibration.folder}: of another camera than {truth}: {'; '.join(differences)}"
+            f"{calibration.folder}: is not of the same camera as {truth}: {'; '.join(differences)}"
         )
 
 

@@ -155,7 +155,7 @@ def describe_lost(camera: PlenopticCamera) -> tuple[str, ...]:
         return ()
     return (
         f"the format cannot hold {' and '.join(lost)}. Depth depends on that and needs "
-        "camera.json; where focused images show a point does not",
+        "camera.json; the positions of points in focused images do not",
     )
 
 

@@ -42,7 +42,9 @@ def write_colmap(
     sparse = folder / "sparse" / "0"
     for name in _OTHERS:
         if (sparse / name).exists():
-            raise DataError(f"{sparse / name}: of another COLMAP model. Choose another folder")
+            raise DataError(
+                f"{sparse / name}: belongs to another COLMAP model. Choose another folder"
+            )
     scene = write_scene(folder / "images", calibration, images=images)
     k = scene.intrinsics
     tracks: list[list[str]] = [[] for _ in scene.points_world_m]

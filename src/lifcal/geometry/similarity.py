@@ -51,7 +51,7 @@ class SimilarityTransform:
         source = check_array(source_mm, "source_mm", (None, 3), finite=True)
         target = check_array(target_mm, "target_mm", (len(source), 3), finite=True)
         if len(source) < 3:
-            raise InputError(f"{len(source)} points do not fix a transform: three or more do")
+            raise InputError(f"{len(source)} points do not determine a transform: needs 3 or more")
         centered = source - source.mean(axis=0)
         wanted = target - target.mean(axis=0)
         u, spread, vt = np.linalg.svd(wanted.T @ centered)

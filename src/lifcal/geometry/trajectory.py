@@ -128,7 +128,9 @@ def read_timestamps(path: Path) -> list[float]:
         if not math.isfinite(found[-1]):
             raise DataError(f"{path}: line {number}: needs a number, found {line!r}")
         if found[-1] > _MOST_SECONDS:
-            raise DataError(f"{path}: line {number}: {words[0]} s is no date: needs seconds")
+            raise DataError(
+                f"{path}: line {number}: {words[0]} s is later than the year 5000: needs seconds"
+            )
         if len(found) > 1 and found[-1] < found[-2] + _LEAST_STEP_S:
-            raise DataError(f"{path}: line {number}: {words[0]} is not after the time before it")
+            raise DataError(f"{path}: line {number}: {words[0]} is not later than the line before")
     return found

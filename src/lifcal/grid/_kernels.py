@@ -87,7 +87,7 @@ class MeanCell(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """What `match_cells` finds for n micro images; NaN where too few pixels are in the image.
+    """Results of `match_cells` for n micro images; NaN where too few pixels are in the image.
 
     Parameters
     ----------

@@ -507,7 +507,7 @@ def _follow(
     good = match.good
     if good.sum() < 12:
         raise EstimationError(
-            f"only {int(good.sum())} micro images could be placed (need 12): the image is too "
+            f"only {int(good.sum())} micro images could be located (need 12): the image is too "
             "small, too dark, or not of this grid",
             stage="grid",
             evidence={"placed": int(good.sum())},

@@ -154,7 +154,9 @@ def devignette(
         The value of pixels where the map is 0.
     """
     if image.shape[:2] != vignetting.shape:
-        raise InputError(f"an image of {image.shape[:2]} and a map of {vignetting.shape}")
+        raise InputError(
+            f"the image has {image.shape[:2]} pixels, but the vignetting map {vignetting.shape}"
+        )
     lit = vignetting > 0.0
     factor = np.divide(1.0, vignetting, out=np.zeros_like(vignetting), where=lit)
     out = np.asarray(image * (factor if image.ndim == 2 else factor[:, :, None]), np.float32)

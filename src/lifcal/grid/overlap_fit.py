@@ -192,7 +192,8 @@ def find_types(
             (
                 Finding.of(
                     "lens-types-misfit",
-                    f"{n_types} lens types do not fit a {lattice.layout} grid: taken as one",
+                    f"{n_types} lens types are not possible on a {lattice.layout} grid: all lenses "
+                    "are taken to be of one type",
                     types=n_types,
                     layout=lattice.layout,
                 ),

@@ -58,7 +58,7 @@ class CameraFile:
         if isinstance(content, CameraModelFile):
             raise InputError(f"a {self.kind} holds no micro-lens grid")
         if image_size is None:
-            raise InputError(f"a {self.kind} does not say the image size: give it")
+            raise InputError(f"a {self.kind} does not contain the image size: give image_size")
         return content.grid(image_size)
 
     def camera(self, grid: MicroLensGrid | None = None) -> PlenopticCamera:
@@ -122,7 +122,10 @@ def _raytrix_notes(root: Element) -> tuple[str, ...]:
     if root.find("lens_type") is None:
         notes.append("no lens_type in the file: all lenses are taken to be of one type")
     if root.find("isReal") is not None:
-        notes.append("isReal was not used: lifcal tells Keplerian from Galilean by the images")
+        notes.append(
+            "isReal was not used: lifcal decides from the images whether a camera is Keplerian or "
+            "Galilean"
+        )
     return tuple(notes)
 
 

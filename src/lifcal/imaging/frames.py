@@ -230,7 +230,7 @@ class Frames:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Open the videos anew; images are opened when they are read."""
+        """Open the videos again; images are opened when they are read."""
         vars(self).update(state)
         self._videos = {path: _Video(path, self._root) for path in state["_videos"]}
 

@@ -163,7 +163,7 @@ class RaytrixCalibration:
         )
 
     def _unit_basis(self) -> FloatArray:
-        """Return the two basis vectors in lens units, y up, one a row."""
+        """Return the two basis vectors in lens units, y up, one per row."""
         angles = self.rotation_rad + np.array([0.0, math.pi / 3.0])
         return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 

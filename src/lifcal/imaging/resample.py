@@ -28,7 +28,10 @@ def resample(
     """
     shape = (*map_x.shape, *image.shape[2:])
     if image.ndim not in (2, 3) or map_y.shape != map_x.shape:
-        raise InputError(f"an image of {image.shape}, maps of {map_x.shape} and {map_y.shape}")
+        raise InputError(
+            f"the image has shape {image.shape}, needs 2 or 3 axes; the maps have the shapes "
+            f"{map_x.shape} and {map_y.shape}, need to be equal"
+        )
     if out is None:
         out = np.empty(shape, np.float32)
     elif out.shape != shape or out.dtype != np.float32:

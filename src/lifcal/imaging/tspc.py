@@ -149,7 +149,7 @@ def read_tspc_xml(path: str | Path) -> TspcCalibration:
     else:
         centers, places = _read_corners(path, node, diameter, in_columns)
     if not np.abs(centers).max() <= 1e5:
-        raise DataError(f"{path}: a center is at {np.abs(centers).max():g} px: on no sensor")
+        raise DataError(f"{path}: a center is at {np.abs(centers).max():g} px: outside any sensor")
     found = TspcCalibration(diameter, in_columns, read_only(centers), read_only(places))
     try:
         _ = found.lattice
@@ -208,7 +208,7 @@ def _read_all(path: Path, node: Element) -> tuple[FloatArray, IntArray]:
     """Return all centers, and their columns and rows."""
     rows, columns = (_read_count(path, node, name) for name in ("rows", "cols"))
     if rows * columns > _MOST_LENSES:
-        raise DataError(f"{path}: node centers has {rows} x {columns} lenses: on no sensor")
+        raise DataError(f"{path}: node centers has {rows} x {columns} lenses: more than any sensor")
     words = (require_node(path, node, "coords", "centers/").text or "").split()
     if len(words) != 2 * rows * columns:
         raise DataError(

@@ -327,7 +327,7 @@ def compute_virtual_range(
     if low * high <= 0.0 or min(abs(low), abs(high)) < _LEAST_U:
         raise InputError(
             f"a range of {range_mm[0]:g} to {range_mm[1]:g} mm is virtual depth {low:.2f} to "
-            f"{high:.2f} for this camera: needs one sign, and more than {_LEAST_U} in size"
+            f"{high:.2f} for this camera: needs one sign, and absolute values above {_LEAST_U}"
         )
     if max(abs(low), abs(high)) > _MOST_U:
         nearest = float(camera.depth_from_virtual_depth(math.copysign(_MOST_U, low)))

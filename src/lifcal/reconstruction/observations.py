@@ -215,7 +215,7 @@ class Observations:
         return replace(self, lens_types=read_only(types.astype(np.int64)))
 
     def select(self, keep: BoolArray) -> Observations:
-        """Return the observations where `keep` is True, with views and points numbered anew."""
+        """Return the observations where `keep` is True, with new indices of views and points."""
         if not keep.any():
             raise InputError("there are no observations left")
         return Observations.from_arrays(

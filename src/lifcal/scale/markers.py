@@ -210,7 +210,7 @@ def place_markers(
             findings.append(
                 Finding.of(
                     "marker-missing",
-                    f"marker {missing[0]} of the distances was not found: left out",
+                    f"marker {missing[0]} was not found: its known distance is left out",
                     marker=missing[0],
                 )
             )

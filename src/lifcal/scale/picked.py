@@ -69,7 +69,10 @@ def find_frame(frame: str, names: Sequence[str], registered: Sequence[str]) -> i
     """
     name = find_name(frame, names)
     if name not in registered:
-        raise DataError(f"frame {frame} of the distances was not registered: pick in another one")
+        raise DataError(
+            f"frame {frame}, in which a distance was picked, was not registered: pick in another "
+            "frame"
+        )
     return registered.index(name)
 
 

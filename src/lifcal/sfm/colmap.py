@@ -389,14 +389,14 @@ def _check_motion(pairs: Sequence[PairMatches]) -> None:
     if resting < _RESTING:
         return
     scene = (
-        f"{100.0 * moving:.0f} % of the features move: the scene moves before a camera that rests"
+        f"{100.0 * moving:.0f} % of the features move: objects move in front of a static camera"
         if moving > _MANY_STRANGERS
-        else "the camera rests"
+        else "the camera does not move"
     )
     raise EstimationError(
         f"in {100.0 * resting:.0f} % of the pairs of frames most features stay where they are in "
-        f"the image, and {scene}. Move the camera around a scene that rests, or turn the scene as "
-        "a whole",
+        f"the image, and {scene}. Move the camera around a static scene, or turn the scene as a "
+        "whole",
         stage="sfm",
         evidence={"resting_pairs": resting, "moving_features": moving},
     )
@@ -423,9 +423,9 @@ def _list_focals(scan: RigidityScan, width: int, hint_px: float | None) -> tuple
 def _check_backdrop(share: float) -> None:
     if share > _MOST_BACKDROP:
         raise EstimationError(
-            f"{100.0 * share:.0f} % of the image rests while the rest moves: things move before a "
-            "camera that rests. Move the camera around a scene that rests; or, with a turntable, "
-            "cover the backdrop, so that what turns fills the image",
+            f"{100.0 * share:.0f} % of the image rests while the rest moves: objects move in front "
+            "of a static camera. Move the camera around a static scene; or, with a turntable, "
+            "cover the backdrop, so that the turning objects fill the image",
             stage="sfm",
             evidence={"resting_image": share},
         )
@@ -449,7 +449,7 @@ def _describe_strangers(strange: Sequence[BoolArray], backdrop: float) -> list[F
             Finding.of(
                 "matches-strange",
                 f"{100.0 * share:.0f} % of the matches between frames do not follow the motion of "
-                "most and are left out",
+                "the majority and are left out",
                 share=share,
             )
         )
@@ -638,9 +638,9 @@ def _say_too_few(pycolmap: Any, database: Path, n: int, registered: int, needed:
     middle = counts[len(counts) // 2] if counts else 0
     return (
         f"only {registered} of {n} focused images were registered (need {needed}); {len(counts)} "
-        f"pairs of images match, the median of them in {middle} points. Move the camera sideways, "
-        "not only around its axis, by a tenth of the distance and more, slower or with more "
-        "frames, over a scene with texture"
+        f"pairs of images match, with a median of {middle} points. Move the camera sideways, not "
+        "only around its axis, by a tenth of the distance or more, slower or with more frames, in "
+        "front of a scene with texture"
     )
 
 

@@ -57,7 +57,7 @@ _NOISE_ROUNDS, _NOISE_SETTLED = 8, 0.05
 """Largest number of rounds in which the noise is estimated from the residuals, and the relative
 change of the noise below which they end."""
 _FOCAL_HELD, _ALL = (False, True, True), (True, True, True)
-"""Which of F, alpha and the radial term are estimated."""
+"""Masks that select the estimated parameters among F, alpha and the radial term."""
 _FEWEST_MATCHES = 20
 """Smallest number of matches with a known virtual depth in a pair; a motion has six unknowns."""
 _SIGMA_PX, _FACTOR_U = 1.5, 4.0

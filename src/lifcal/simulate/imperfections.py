@@ -103,8 +103,8 @@ class Imperfections:
                 raise InputError(f"{name} is {value}, needs {low:g} to {high:g}")
         if self.lattice == "recorded" and not self.array_is_ideal:
             raise InputError(
-                "a recorded lattice leaves no freedom to tilt, turn or jitter the array or to move "
-                "the stop. Use lattice 'ideal'"
+                "lattice 'recorded' leaves no freedom to tilt, rotate or jitter the array or to "
+                "move the stop. Use lattice 'ideal'"
             )
 
     @property
