@@ -19,6 +19,7 @@ OTHER = {
     "pixel_size_um": 6.0,
     "focal_length_mm": 16.0,
     "timestamps": (0.0, 0.1),
+    "scales": (ScaleOptions(marker_size_mm=40.0), ScaleOptions()),
     "depth.depth_range": (2.0, 5.0),
     "sfm.matching": "exhaustive",
     "measure.scale_limits": (0.5, 2.0),

@@ -154,48 +154,40 @@ def test_the_steps_from_views_give_the_same(bench, found):
 
 
 def test_a_later_recording_is_added(data, found, tmp_path):
-    """The desk alone is finished; the room is added: both are adjusted together again."""
+    """What was measured before is adjusted again, beside a new recording."""
     shared = {"pixel_size_um": 17.6, "points": POINTS}
-    desk = lifcal.calibrate(
-        data / "desk" / "raw",
-        tmp_path / "desk",
-        white=data / "desk" / "white.png",
-        marker_size_mm=40.0,
-        **shared,
-    )
-    both = lifcal.calibrate(
-        data / "room" / "raw",
-        tmp_path / "both",
+    raws = data / "room" / "raw"
+    more = lifcal.calibrate(
+        raws,
+        tmp_path / "more",
         white=data / "room" / "white.png",
-        add=desk.folder,
+        add=found.folder,
         **shared,
     )
-    worlds = both.summary["worlds"]
-    assert [len(world["frames"]) for world in worlds] == [FRAMES, FRAMES]
-    assert both.summary["n_frames"] == 2 * FRAMES
-    assert both.summary["scale_source"] == "markers"
-    assert both.camera.parameter_names[0] == "F"
-    sigmas = [np.sqrt(each.camera.covariance[0, 0]) for each in (desk, both)]
-    assert sigmas[1] < sigmas[0]
-    # The same data in one run, measured anew: the same camera within a sigma.
-    off = both.camera.array.as_vector() - found.camera.array.as_vector()
+    worlds = more.summary["worlds"]
+    assert [len(world["frames"]) for world in worlds] == [FRAMES] * 3
+    assert [world["scale"] for world in worlds] == ["camera", "distances", "camera"]
+    assert more.summary["n_frames"] == 3 * FRAMES
+    assert more.summary["scale_source"] == "markers"
+    assert np.sqrt(more.camera.covariance[0, 0]) < np.sqrt(found.camera.covariance[0, 0])
+    # The new frames are some of the old ones, so the camera is the same within a sigma.
+    off = more.camera.array.as_vector() - found.camera.array.as_vector()
     assert (np.abs(off) < np.sqrt(np.diag(found.camera.covariance))[:5]).all()
-    old = open_calibration(both.folder, 2)
+    old = open_calibration(more.folder, 2)
     assert len(old.views) == FRAMES
-    assert old.names[0].startswith("desk_")
     assert np.isfinite(old.residuals_px).all()
 
     with pytest.raises(InputError, match="is what is added"):
-        lifcal.calibrate(data / "room" / "raw", desk.folder, add=desk.folder, **shared)
+        lifcal.calibrate(raws, found.folder, add=found.folder, **shared)
     with pytest.raises(InputError, match="leave out --grid"):
-        lifcal.calibrate(data / "room" / "raw", tmp_path / "x", add=desk.folder, grid="g", **shared)
+        lifcal.calibrate(raws, tmp_path / "x", add=found.folder, grid="g", **shared)
     with pytest.raises(DataError, match="Give --pixel-size-um as before"):
-        lifcal.calibrate(data / "room" / "raw", tmp_path / "x", add=desk.folder, pixel_size_um=5.0)
-    (desk.folder / "cache" / "adjustment.npz").unlink()
-    with pytest.raises(DataError, match="which holds what was measured, is missing"):
-        read_added(desk.folder)
+        lifcal.calibrate(raws, tmp_path / "x", add=found.folder, pixel_size_um=5.0)
     with pytest.raises(DataError, match="no finished calibration here"):
         read_added(data)
+    (more.folder / "cache" / "adjustment.npz").unlink()
+    with pytest.raises(DataError, match="which holds what was measured, is missing"):
+        read_added(more.folder)
 
 
 def test_names_of_added_frames_are_told_apart(tmp_path):

@@ -112,6 +112,29 @@ def write_points(
     write_text(path, header + "".join(f"{row}\n" for row in rows))
 
 
+def describe_worlds(adjustment: Adjustment) -> list[dict[str, Any]]:
+    """Return what summary.json says of each world: its views, source of scale and files."""
+    problem, worlds = adjustment.problem, adjustment.problem.worlds
+    measured = {
+        "distances": np.unique(worlds.of_points[problem.distance_points]),
+        "camera positions": np.unique(problem.position_worlds),
+    }
+    found = []
+    for world in range(len(worlds)):
+        own = [name for name, where in measured.items() if world in where]
+        found.append(
+            {
+                "number": world + 1,
+                "frames": problem.observations.view_ids[worlds.of_views == world].tolist(),
+                "n_points": int((worlds.of_points == world).sum()),
+                "scale": " and ".join(own) or ("camera" if problem.scale_source else None),
+                "poses": name_for_world("poses.txt", world),
+                "points": name_for_world("points.ply", world),
+            }
+        )
+    return found
+
+
 def summary_to_dict(adjustment: Adjustment) -> dict[str, Any]:
     """Return what summary.json holds."""
     problem, state = adjustment.problem, adjustment.state
@@ -155,6 +178,7 @@ def summary_to_dict(adjustment: Adjustment) -> dict[str, Any]:
     }
     return {
         **adjustment.summary.as_dict(),
+        "worlds": describe_worlds(adjustment),
         "parameters": {
             name: {"value": value, "sigma": sigmas[name]} for name, value in values.items()
         },

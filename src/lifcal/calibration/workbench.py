@@ -604,8 +604,8 @@ class Workbench:
         noticed = tuple(
             Finding.of(
                 "world-without-scale",
-                f"world {world + 1} has no scale of its own ({error}): it follows from the camera, "
-                "which is the same in all worlds",
+                f"{self._name_world(worlds, world)} has no scale of its own ({error}): it follows "
+                "from the camera, which is the same in all worlds",
                 world=world + 1,
             )
             for world, error in errors
@@ -624,6 +624,11 @@ class Workbench:
     def _recordings(self) -> list[int]:
         """Recordings that have views, in order."""
         return sorted({view.recording for view in self.views})
+
+    def _name_world(self, worlds: IntArray, world: int) -> str:
+        """Return what messages call a world: its recording, and its first frame."""
+        view = self.views[int(np.flatnonzero(worlds == world)[0])]
+        return f"{self.name_recording(view.recording)} from frame {view.name} on"
 
     def name_recording(self, recording: int) -> str:
         """Return what messages call a recording."""
@@ -673,7 +678,7 @@ class Workbench:
             )
             if world == n_worlds - 1 and not chosen:
                 raise error
-            text = f"world {world + 1} is left out: {error}"
+            text = f"{self._name_world(begin.worlds, world)} is left out: {error}"
             findings.append(Finding.of("world-left-out", text, world=world + 1))
         tracks = Tracks(
             np.concatenate([each.points for each in chosen]),

@@ -144,6 +144,8 @@ class Frames:
 
     def check_alike(self) -> None:
         """Raise DataError if recordings differ in image size or bit depth."""
+        if len(set(self.recordings)) < 2:
+            return
         found = {
             number: self.select(self.members(number))._expected
             for number in sorted(set(self.recordings))

@@ -127,8 +127,8 @@ def read_added(folder: Path) -> AddedCalibration:
         adjustment = read_record(folder / RECORD, key, camera)
         if adjustment is None:
             raise DataError(
-                f"{folder}: {RECORD}, which holds what was measured, is missing or of another "
-                "version of lifcal: calibrate that recording again"
+                f"{folder}: {RECORD}, which holds what was measured, is missing (lifcal clean "
+                "removes it) or of another version of lifcal: calibrate that recording again"
             )
         ids: list[int] = adjustment.problem.observations.view_ids.tolist()
         entries: list[dict[str, Any]] = [frames[index] for index in ids]

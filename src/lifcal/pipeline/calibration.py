@@ -429,7 +429,9 @@ def _write_all(
         findings=bench.findings,
         noise=_measure_noise(run, [names[index] for index in views.tolist()]),
     )
-    summary["worlds"] = _describe_worlds(adjustment, recordings)
+    for number, world in enumerate(summary["worlds"]):
+        world["recording"] = recordings[world["frames"][0]]
+        world["cameras"] = name_for_world("cameras.ply", number)
     summary["files"] = digest_results(folder)
     summary["inputs"] = dict(inputs)
     summary["point_ids"] = adjustment.problem.observations.point_ids.tolist()
@@ -475,34 +477,6 @@ def _measure_noise(run: FocusRun, names: Sequence[str]) -> PixelNoise | None:
         (np.asarray(images.load(name, "u")), np.asarray(images.load(name, "sigma")))
         for name in chosen
     )
-
-
-def _describe_worlds(adjustment: Adjustment, recordings: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Return what summary.json says of each world: its recording, frames and files."""
-    problem, worlds = adjustment.problem, adjustment.problem.worlds
-    ids = problem.observations.view_ids
-    measured = {
-        "distances": np.unique(worlds.of_points[problem.distance_points]),
-        "camera positions": np.unique(problem.position_worlds),
-    }
-    found = []
-    for world in range(len(worlds)):
-        frames = ids[worlds.of_views == world].tolist()
-        own = [name for name, where in measured.items() if world in where]
-        found.append(
-            {
-                "number": world + 1,
-                "recording": recordings[frames[0]],
-                "frames": frames,
-                "n_points": int((worlds.of_points == world).sum()),
-                "scale": " and ".join(own) or ("camera" if problem.scale_source else None),
-                **{
-                    name.partition(".")[0]: name_for_world(name, world)
-                    for name in ("poses.txt", "points.ply", "cameras.ply")
-                },
-            }
-        )
-    return found
 
 
 def _cameras_ply(adjustment: Adjustment, world: int) -> str:

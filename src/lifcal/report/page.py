@@ -383,7 +383,7 @@ def _worlds(summary: Mapping[str, Any]) -> str:
     if len(worlds) < 2:
         return ""
     lines = [
-        f"World {entry['number']}: {entry['recording']}, {len(entry['frames'])} frames, "
+        f"World {entry['number']}: {entry.get('recording', '')}, {len(entry['frames'])} frames, "
         f"{entry['n_points']} points, scale from {entry['scale'] or 'nothing'}; poses in "
         f"{entry['poses']}, points in {entry['points']}."
         for entry in worlds[:_MAX_ROWS]
