@@ -317,7 +317,7 @@ def make_tutorial_cloud(folder: Path) -> None:
         rotation = Rotation.from_euler("yx", [turn, pitch], degrees=True)
         points = rotation.apply(cloud.points_mm - middle)
         order = np.argsort(-points[:, 2])  # the nearest last
-        axis.scatter(*points[order, :2].T, s=0.6, c=cloud.colors[order] / 255.0, linewidths=0)
+        axis.scatter(*points[order, :2].T, s=2.5, c=cloud.colors[order] / 255.0, linewidths=0)
         axis.set(aspect="equal", title=title, xlabel="mm", ylabel="mm")
         low, high = np.percentile(points[:, :2], [0.5, 99.5], axis=0)
         axis.set_xlim(low[0] - 20.0, high[0] + 20.0)
