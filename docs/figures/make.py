@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from benchmarks import bundle, calibrate, depth, virtual
 from benchmarks.spots import measure_spots
@@ -17,6 +18,7 @@ from lifcal.grid.fit import average_frames, fit_grid_to_frames
 from lifcal.grid.picture import draw_grid_fit
 from lifcal.imaging import preview
 from lifcal.imaging.files import write_png
+from lifcal.metric import read_cloud
 from lifcal.simulate import (
     SCENES,
     PackedScene,
@@ -303,6 +305,27 @@ def make_recording_motion() -> None:
     plt.close(figure)
 
 
+def make_tutorial_cloud(folder: Path) -> None:
+    """Draw the cloud of the tutorial, which was run in `folder`, from two sides."""
+    import matplotlib.pyplot as plt
+
+    cloud = read_cloud(folder / "rgbd" / "fused.ply")
+    figure, axes = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
+    sides = (("from the first camera", 0.0, 0.0), ("from the right and above", -35.0, -25.0))
+    for axis, (title, turn, pitch) in zip(axes, sides, strict=True):
+        middle = np.median(cloud.points_mm, axis=0)
+        rotation = Rotation.from_euler("yx", [turn, pitch], degrees=True)
+        points = rotation.apply(cloud.points_mm - middle)
+        order = np.argsort(-points[:, 2])  # the nearest last
+        axis.scatter(*points[order, :2].T, s=2.5, c=cloud.colors[order] / 255.0, linewidths=0)
+        axis.set(aspect="equal", title=title, xlabel="mm", ylabel="mm")
+        low, high = np.percentile(points[:, :2], [0.5, 99.5], axis=0)
+        axis.set_xlim(low[0] - 20.0, high[0] + 20.0)
+        axis.set_ylim(high[1] + 20.0, low[1] - 20.0)
+    figure.savefig(FOLDER / "tutorial-cloud.png", dpi=80)
+    plt.close(figure)
+
+
 def make_bundle_speed() -> None:
     """Time of an iteration by the number of observations."""
     import matplotlib.pyplot as plt
@@ -330,6 +353,8 @@ if __name__ == "__main__":
     make_straight_lines()
     make_bundle_speed()
     make_recording_motion()
+    if "LIFCAL_TUTORIAL" in os.environ:  # the folder in which its commands were run
+        make_tutorial_cloud(Path(os.environ["LIFCAL_TUTORIAL"]))
     if "LIFCAL_BENCHMARK_DATA" in os.environ:
         make_raw_to_depth()
         make_measurement_bias()

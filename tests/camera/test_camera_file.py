@@ -194,9 +194,14 @@ def test_camera_without_covariance_and_scale(tmp_path: Path, rng: np.random.Gene
     content = json.loads((tmp_path / "c.json").read_text())
     assert content["correlation"] is None
     assert content["intrinsics"]["f_L"]["sigma"] is None
+    # without a scale nothing is in millimetres
+    assert content["intrinsics"]["f_L"]["unit"] == content["intrinsics"]["B"]["unit"] == "no scale"
+    assert content["pinhole_array"]["beta"]["unit"] == "no scale"
+    assert content["intrinsics"]["c_x"]["unit"] == "px"
     found = read_camera(tmp_path / "c.json")
     assert found.covariance is None
     assert found.scale_source is None
+    assert camera_to_dict(make_camera(rng))["intrinsics"]["f_L"]["unit"] == "mm"
 
 
 def test_a_fixed_parameter_has_no_uncertainty(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -53,6 +53,10 @@ def test_with_distances(files, tmp_path):
         "points.ply",
         "summary.json",
     }
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["verdict"]["level"] in ("good", "usable", "caution")
+    assert summary["verdict"]["text"] in done.stdout
+    assert " ± " in done.stdout
     camera = read_camera(out / "camera.json")
     sigmas = camera.sigmas()
     pairs = zip(camera.parameters.as_vector(), truth.parameters.as_vector(), strict=True)
@@ -79,7 +83,8 @@ def test_without_scale_and_with_focus(files, tmp_path):
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert content["scale_source"] is None
-    assert "no metric meaning" in done.stderr
+    assert "there is no scale" in done.stderr
+    assert content["units"]["f_L"] == "no scale"
     assert content["focus"]["shape"] == "linear"
     g = content["parameters"]["g"]
     assert abs(g["value"]) < 4.0 * g["sigma"]

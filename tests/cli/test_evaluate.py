@@ -20,7 +20,7 @@ def test_table(folders):
     done = lifcal("evaluate", out, "--truth", truth)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    for word in ("f_L", "distortion px", "/ sigma", "Trajectory:", "SE3", "0.990099", "Depth:"):
+    for word in ("f_L", "distortion", " ± ", "/ sigma", "Trajectory:", "SE3", "0.990099", "Depth:"):
         assert word in done.stdout, done.stdout
 
 

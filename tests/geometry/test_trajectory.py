@@ -1,9 +1,17 @@
 """Times of frames."""
 
+import numpy as np
 import pytest
 
 from lifcal.errors import DataError
-from lifcal.geometry import read_timestamps
+from lifcal.geometry import RigidTransform, Trajectory, read_timestamps, write_tum
+
+
+@pytest.mark.parametrize(("metric", "unit"), [(True, "metres"), (False, "no scale")])
+def test_the_first_line_says_the_unit(tmp_path, metric, unit):
+    path = tmp_path / "poses.txt"
+    write_tum(path, Trajectory(np.zeros(1), (RigidTransform.identity(),)), metric=metric)
+    assert path.read_text().splitlines()[0].endswith(f"(camera to world, {unit})")
 
 
 def test_timestamps(tmp_path):

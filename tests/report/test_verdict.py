@@ -116,6 +116,13 @@ def test_verdict_by_the_principal_point(statistics, part, level):
     assert verdict_of(content)["level"] == level
 
 
+def test_a_forgotten_color_pattern_is_in_the_verdict(statistics):
+    found = Finding.of("bayer-missing", "0000.png: is --bayer missing?", frame="0000")
+    verdict = verdict_of(statistics, found)
+    assert (verdict["level"], verdict["codes"]) == ("caution", ["bayer-missing"])
+    assert "--bayer (rggb" in verdict["help"][0]
+
+
 def test_the_verdict_says_what_would_help(statistics):
     content = change(statistics, n_views=7, n_registered=19)
     content["parameters"]["c_x"]["sigma"] = 0.005 * content["image_size_px"][0]
@@ -129,7 +136,12 @@ def test_the_verdict_says_what_would_help(statistics):
 
 def test_a_good_verdict_names_what_counts(statistics):
     text = verdict_of(statistics)["text"]
-    for word in ("F is known to 0.19 %", "B to 0.39 %", "c to 1.5 px", "depths from 436 mm to "):
+    for word in (
+        "F is known to 0.19 %",
+        "B to 0.39 %",
+        "c to 1.5 px",
+        "depths between 436 mm and ",
+    ):
         assert word in text
     assert "20 views, scale from" in text
 

@@ -148,7 +148,10 @@ def adjust(
     else:
         _print_tables(found, content)
         output().print(f"{out}: written, with {', '.join(paths)}", soft_wrap=True)
-    notes = [entry["text"] for entry in content["findings"] if entry["severity"] == "note"]
+    # Without the tables, what the verdict rests on is told as notes too.
+    notes = [
+        entry["text"] for entry in content["findings"] if as_json or entry["severity"] == "note"
+    ]
     distance = found.camera.array.focal_px * pixel_mm
     if not _LEAST_FOCAL < distance / focal_length_mm < _MOST_FOCAL:
         notes.append(

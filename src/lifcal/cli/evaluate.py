@@ -49,20 +49,21 @@ def print_evaluation(found: Evaluation) -> None:
     """Print the table of parameters, and the errors of trajectory and depth."""
     from rich.table import Table
 
+    from lifcal.camera.parameters import format_value
+
     table = Table(title="intrinsics", title_justify="left")
     table.add_column("parameter", no_wrap=True)
     fitted = any(row.physical is not None for row in found.parameters)
-    columns = ["estimated", "best fit" if fitted else "true", "error", "sigma", "/ sigma", "< 2"]
+    columns = ["estimated ± sigma", "best fit" if fitted else "true", "error", "/ sigma", "< 2"]
     for column in (*columns, "physical") if fitted else columns:
         table.add_column(column, justify="right")
     for row in found.parameters:
         error = f"{row.error:+.3g} {row.unit}" if row.percent is None else f"{row.percent:+.4f} %"
         table.add_row(
-            f"{row.name} {row.unit}",
-            f"{row.estimated:.7g}",
+            row.name,
+            f"{format_value(row.estimated, row.sigma)} {row.unit}".rstrip(),
             f"{row.true:.7g}",
             error,
-            "" if row.sigma is None else f"{row.sigma:.2g}",
             "" if row.error_sigmas is None else f"{row.error_sigmas:+.2f}",
             "" if row.within_2_sigma is None else "yes" if row.within_2_sigma else "no",
             *([] if not fitted else ["" if row.physical is None else f"{row.physical:.7g}"]),

@@ -143,8 +143,8 @@ def _describe_good(content: Mapping[str, Any]) -> str:
     if depths:
         worst = max(depths, key=lambda entry: float(entry["sigma_percent"]))
         known.append(
-            f"depths from {_length(depths[0]['depth_mm'])} to {_length(depths[-1]['depth_mm'])} to "
-            f"{worst['sigma_percent']:.2g} %"
+            f"depths between {_length(depths[0]['depth_mm'])} and "
+            f"{_length(depths[-1]['depth_mm'])} to {worst['sigma_percent']:.2g} %"
         )
     return (
         f"{', '.join(known)}; {content['n_views']} views, scale from {content['scale_source']}, "
