@@ -36,7 +36,8 @@ def _read_estimate(found: Calibration, compared: Evaluation) -> Estimate:
         np.asarray(read_image(found.folder / "virtual_depth" / f"{name}{kind}.tiff"), np.float32)
         for kind in ("", "_sigma")
     )
-    depth_mm, _ = compute_metric_depth(found.camera, u, sigma)
+    bias = found.camera.depth_bias
+    depth_mm, _ = compute_metric_depth(found.camera, u if bias is None else bias.remove(u), sigma)
     rows = [
         (
             f"{row.name} {row.unit}",
@@ -72,9 +73,8 @@ def demo(
     )
     if first is None:
         first = simulation.render_frame(0)
-    write_png(
-        out / "overview.png", draw_overview(simulation, first)
-    )  # the calibration takes longer
+    # the truth first: the calibration takes longer, and may fail
+    write_png(out / "overview.png", draw_overview(simulation, first))
     camera = simulation.optics.camera
     found = calibrate(
         recording / "raw",
