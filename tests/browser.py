@@ -124,7 +124,8 @@ class Page:
         elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning"):
             self.problems.append(parameters["args"])
         elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
-            self.problems.append(parameters["entry"])
+            if "GL Driver Message" not in parameters["entry"]["text"]:  # of drawing in software
+                self.problems.append(parameters["entry"])
         elif method == "Network.requestWillBeSent":
             address = parameters["request"]["url"]
             here = ("data:", "file:", "blob:", "about:", "http://127.0.0.1:")

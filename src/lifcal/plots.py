@@ -164,7 +164,7 @@ def plot_depth(
     *,
     unit: str = "mm",
 ) -> Any:
-    """Draw a focused image, its depth map and the standard deviation of depth.
+    """Draw a focused image, its depth map (red near, blue far) and its standard deviation.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def plot_depth(
     axes[0].set_title("totally focused image")
     percent = 100.0 * sigma_mm / depth_mm
     panels: list[tuple[npt.NDArray[Any], str, str, str]] = [
-        (depth_mm, f"depth ({unit})", "turbo", unit),
+        (depth_mm, f"depth ({unit})", "turbo_r", unit),
         (percent, "σ of depth (%)", "viridis", "%"),
     ]
     for axis, (values, title, colors, label) in zip(axes[1:], panels, strict=True):

@@ -38,6 +38,10 @@ def test_it_is_read_as_written(folder):
         assert recording.read_image(index).shape == (30, 40)
         wanted = np.load(folder / f"{name}.npy")
         np.testing.assert_allclose(recording.read_depth(index), wanted, atol=0.251)
+        assert recording.read_sigma(index) is None
+    (folder / "depth_sigma").mkdir()
+    write_png(folder / "depth_sigma" / "a.png", encode_depth(0.01 * wanted, 20000))
+    np.testing.assert_allclose(recording.read_sigma(0), 0.01 * wanted, atol=0.0251)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,15 @@ import pytest
 from lifcal.camera import PinholeIntrinsics
 from lifcal.errors import DataError, InputError, MissingDependencyError
 from lifcal.geometry import RigidTransform
-from lifcal.metric import CloudFusion, MeshFusion, PointCloud, make_cloud, read_cloud, write_cloud
+from lifcal.metric import (
+    CloudFusion,
+    MeshFusion,
+    PointCloud,
+    make_cloud,
+    read_cloud,
+    read_mesh,
+    write_cloud,
+)
 
 K = PinholeIntrinsics(80, 60, 100.0, 100.0, 39.0, 31.0)
 NORMAL = np.array([0.3, -0.2, 1.0]) / np.linalg.norm([0.3, -0.2, 1.0])
@@ -86,6 +94,21 @@ def test_a_mesh_is_written_with_its_triangles(cloud, tmp_path):
     write_cloud(tmp_path / "m.ply", cloud, triangles)
     faces = plyfile.PlyData.read(tmp_path / "m.ply")["face"]
     np.testing.assert_array_equal(np.stack(list(faces["vertex_indices"])), triangles)
+    found, again = read_mesh(tmp_path / "m.ply")
+    np.testing.assert_array_equal(again, triangles)
+    np.testing.assert_allclose(found.points_mm, cloud.points_mm, rtol=1e-6)
+    with pytest.raises(DataError, match="not a point cloud"):
+        read_cloud(tmp_path / "m.ply")
+    content = (tmp_path / "m.ply").read_bytes()
+    (tmp_path / "m.ply").write_bytes(content[:-5])
+    with pytest.raises(DataError, match="cut off"):
+        read_mesh(tmp_path / "m.ply")
+    write_cloud(tmp_path / "m.ply", cloud, triangles + len(cloud.points_mm))
+    with pytest.raises(DataError, match="a corner that is not there"):
+        read_mesh(tmp_path / "m.ply")
+    write_cloud(tmp_path / "m.ply", cloud)
+    with pytest.raises(DataError, match="not a mesh"):
+        read_mesh(tmp_path / "m.ply")
 
 
 def single(point, sigma, color=100, normal=(0.0, 0.0, -1.0)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,10 +13,44 @@ from lifcal.cli._results import exit_by_verdict, print_verdict
 from lifcal.cli.evaluate import print_evaluation
 from lifcal.cli.simulate import run_simulation
 
+if TYPE_CHECKING:
+    from lifcal.evaluate import Evaluation
+    from lifcal.pipeline.calibration import Calibration
+    from lifcal.simulate.overview import Estimate
+
 _MARKER_MM = 40.0
 """Side of the markers on the simulated desk."""
 _NOMINAL_MM = 16.0
 """Focal length that would be written on the simulated lens."""
+
+
+def _read_estimate(found: Calibration, compared: Evaluation) -> Estimate:
+    """Return what the calibration says of the first frame and of the camera."""
+    import numpy as np
+
+    from lifcal.imaging.files import read_image
+    from lifcal.metric import compute_metric_depth
+    from lifcal.simulate.overview import Estimate
+
+    name = found.summary["frames"][0]["name"]
+    u, sigma = (
+        np.asarray(read_image(found.folder / "virtual_depth" / f"{name}{kind}.tiff"), np.float32)
+        for kind in ("", "_sigma")
+    )
+    bias = found.camera.depth_bias
+    depth_mm, _ = compute_metric_depth(found.camera, u if bias is None else bias.remove(u), sigma)
+    rows = [
+        (
+            f"{row.name} {row.unit}",
+            f"{row.estimated:.6g}",
+            f"{row.true:.6g}",
+            f"{row.error:+.2g}" if row.percent is None else f"{row.percent:+.3f} %",
+            "" if row.error_sigmas is None else f"{row.error_sigmas:+.2f}",
+        )
+        for row in compared.parameters
+    ]
+    focused = np.asarray(read_image(found.folder / "focused" / f"{name}.png"), np.uint8)
+    return Estimate(focused, depth_mm, rows)
 
 
 @verb("the same command goes on from here")
@@ -41,6 +75,7 @@ def demo(
     )
     if first is None:
         first = simulation.render_frame(0)
+    # the truth first: the calibration takes longer, and may fail
     write_png(out / "overview.png", draw_overview(simulation, first))
     camera = simulation.optics.camera
     found = calibrate(
@@ -53,6 +88,8 @@ def demo(
         listener=RichListener(),
     )
     compared = evaluate_calibration(result, recording)
+    found_too = _read_estimate(found, compared)
+    write_png(out / "overview.png", draw_overview(simulation, first, found_too))
     if as_json:
         content = {**compared.as_dict(), "verdict": found.summary["verdict"], "folder": str(out)}
         print(json.dumps(content, indent=2, allow_nan=False))

@@ -28,7 +28,7 @@ def view(
         bool, typer.Option("--json", help="Print the result as JSON, and open nothing.")
     ] = False,
 ) -> None:
-    """Look at image, depth map and cloud side by side: writes OUT/view.html.
+    """Look at image, depth, sigma, clouds and mesh, and measure: writes OUT/view.html.
 
     One page that needs nothing else: it can be sent to someone. For a calibration, its report.
     """
@@ -38,7 +38,8 @@ def view(
         return
     from lifcal.arrays import spread_choice
     from lifcal.export.rgbd_folder import open_rgbd
-    from lifcal.report.depth_page import DepthView, write_depth_page
+    from lifcal.metric.ply import read_cloud, read_mesh
+    from lifcal.report.depth_page import DepthView, SceneView, write_depth_page
 
     recording = open_rgbd(folder)
     chosen = spread_choice(len(recording), frames)
@@ -46,10 +47,19 @@ def view(
     with RichListener().steps("reading frames", len(chosen)) as step:
         for index in chosen:
             image, depth = recording.read_image(index), recording.read_depth(index)
-            views.append(DepthView(recording.names[index], image, depth))
+            sigma = recording.read_sigma(index)
+            views.append(DepthView(recording.names[index], image, depth, sigma))
             step("")
+    scenes = []
+    if (folder / "fused.ply").is_file():
+        cloud = read_cloud(folder / "fused.ply")
+        scenes.append(SceneView("fused cloud", cloud.points_mm, cloud.colors))
+    if (folder / "mesh.ply").is_file():
+        cloud, triangles = read_mesh(folder / "mesh.ply")
+        scenes.append(SceneView("mesh", cloud.points_mm, cloud.colors, triangles))
     page = folder / "view.html"
-    write_depth_page(page, views, recording.intrinsics, f"{folder.resolve().name}: depth")
+    title = f"{folder.resolve().name}: depth"
+    write_depth_page(page, views, recording.intrinsics, title, scenes)
     _show(page, opens, as_json)
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lifcal.arrays import Float32Array
 from lifcal.camera import PinholeIntrinsics
 from lifcal.errors import DataError
-from lifcal.export.rgbd import decode_depth
+from lifcal.export.rgbd import SIGMA_FINER, decode_depth
 from lifcal.files import read_bytes, read_json
 from lifcal.imaging.files import read_image
 
@@ -25,8 +25,8 @@ class RgbdFolder:
     ----------
     folder : Path
     intrinsics : PinholeIntrinsics
-    depth_factor : float
-        Number of units per meter in the depth maps.
+    depth_factor, sigma_factor : float
+        Number of units per meter in the depth maps and in the maps of their standard deviations.
     times : tuple of float
     names : tuple of str
         Names of the frames.
@@ -35,6 +35,7 @@ class RgbdFolder:
     folder: Path
     intrinsics: PinholeIntrinsics
     depth_factor: float
+    sigma_factor: float
     times: tuple[float, ...]
     names: tuple[str, ...]
 
@@ -48,6 +49,12 @@ class RgbdFolder:
     def read_depth(self, index: int) -> Float32Array:
         """Return the depth map of a frame in mm, NaN where unknown."""
         return decode_depth(self._read("depth", index), self.depth_factor)
+
+    def read_sigma(self, index: int) -> Float32Array | None:
+        """Return the standard deviation of a depth map in mm, NaN where unknown; None without."""
+        if not (self.folder / "depth_sigma" / f"{self.names[index]}.png").is_file():
+            return None
+        return decode_depth(self._read("depth_sigma", index), self.sigma_factor)
 
     def _read(self, kind: str, index: int) -> npt.NDArray[np.generic]:
         path = self.folder / kind / f"{self.names[index]}.png"
@@ -74,6 +81,7 @@ def open_rgbd(folder: Path) -> RgbdFolder:
     content = read_json(folder / "intrinsics.json")
     try:
         intrinsics, factor = _intrinsics(content)
+        sigma_factor = float(content.get("sigma_factor", factor * SIGMA_FINER))
     except (AttributeError, KeyError, TypeError, ValueError):
         raise DataError(f"{folder / 'intrinsics.json'}: not as lifcal depth writes it") from None
     times, names = [], []
@@ -91,7 +99,7 @@ def open_rgbd(folder: Path) -> RgbdFolder:
             ) from None
     if not names:
         raise DataError(f"{folder}: has no frames")
-    return RgbdFolder(folder, intrinsics, factor, tuple(times), tuple(names))
+    return RgbdFolder(folder, intrinsics, factor, sigma_factor, tuple(times), tuple(names))
 
 
 def _intrinsics(content: dict[str, Any]) -> tuple[PinholeIntrinsics, float]:

@@ -134,6 +134,16 @@ def panel(image: ColorImage, caption: str) -> ColorImage:
     return np.vstack([strip, image])
 
 
+def draw_table(rows: Sequence[Sequence[str]], columns_px: Sequence[int], width: int) -> ColorImage:
+    """Return rows of text on white; `columns_px` says where each column begins."""
+    line = 26
+    image = np.full((line * len(rows) + 8, width, 3), _PAPER, np.uint8)
+    for i, row in enumerate(rows):
+        for x, text in zip(columns_px, row, strict=True):
+            _write(image, text, (x, line * (i + 1) - 6), 0.5)
+    return image
+
+
 def tile(rows: Sequence[Sequence[ColorImage]], gap: int = 12) -> ColorImage:
     """Return one image with rows of panels on a white background."""
     lines = []

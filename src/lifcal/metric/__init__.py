@@ -16,7 +16,7 @@ from lifcal.metric.depth import (
 )
 from lifcal.metric.engine import DepthEngine, MetricFrame
 from lifcal.metric.mesh import MeshFusion
-from lifcal.metric.ply import read_cloud, write_cloud
+from lifcal.metric.ply import read_cloud, read_mesh, write_cloud
 from lifcal.metric.rectify import Rectification
 
 __all__ = [
@@ -35,5 +35,6 @@ __all__ = [
     "filter_depth",
     "make_cloud",
     "read_cloud",
+    "read_mesh",
     "write_cloud",
 ]

@@ -68,23 +68,59 @@ def read_cloud(path: str | Path) -> PointCloud:
     DataError
         If the file is missing, cut off, or of another kind.
     """
-    path = Path(path)
+    cloud, triangles = _read(Path(path))
+    if triangles is not None:
+        raise DataError(f"{path}: not a point cloud that lifcal depth wrote")
+    return cloud
+
+
+def read_mesh(path: str | Path) -> tuple[PointCloud, npt.NDArray[np.int32]]:
+    """Read a mesh that `write_cloud` wrote: its corners, and its triangles, (n, 3).
+
+    Raises
+    ------
+    DataError
+        If the file is missing, cut off, or of another kind.
+    """
+    cloud, triangles = _read(Path(path))
+    if triangles is None:
+        raise DataError(f"{path}: not a mesh that lifcal depth wrote")
+    return cloud, triangles
+
+
+def _read(path: Path) -> tuple[PointCloud, npt.NDArray[np.int32] | None]:
     content = read_bytes(path, limit=1 << 32)
     head, _, body = content.partition(b"end_header\n")
-    count = [line.split()[-1] for line in head.splitlines() if line.startswith(b"element vertex")]
-    if not (len(count) == 1 and count[0].isdigit()) or (
-        content[: len(content) - len(body)] != _make_header(int(count[0]), None)
+    counts = {
+        kind: [
+            line.split()[-1] for line in head.splitlines() if line.startswith(b"element " + kind)
+        ]
+        for kind in (b"vertex", b"face")
+    }
+    numbers = [int(word) for words in counts.values() for word in words if word.isdigit()]
+    n_points, n_faces = (*numbers, None, None)[:2]
+    if (
+        n_points is None
+        or len(counts[b"vertex"]) != 1
+        or content[: len(content) - len(body)] != _make_header(n_points, n_faces)
     ):
         raise DataError(f"{path}: not a point cloud that lifcal depth wrote")
-    dtype = np.dtype(_VERTEX)
-    if len(body) != int(count[0]) * dtype.itemsize:
-        raise DataError(f"{path}: cut off: {len(body)} bytes for {int(count[0])} points")
-    rows = np.frombuffer(body, dtype)
+    dtype, face = np.dtype(_VERTEX), np.dtype(_FACE)
+    size = n_points * dtype.itemsize
+    if len(body) != size + (n_faces or 0) * face.itemsize:
+        raise DataError(f"{path}: cut off: {len(body)} bytes for {n_points} points")
+    rows = np.frombuffer(body[:size], dtype)
     normals = np.stack([rows[name] for name in ("nx", "ny", "nz")], axis=1)
     normals[(normals == 0.0).all(axis=1)] = np.nan
-    return PointCloud(
+    cloud = PointCloud(
         np.stack([rows[name] for name in "xyz"], axis=1) * np.float32(1000.0),
         np.stack([rows[name] for name in ("red", "green", "blue")], axis=1),
         normals,
         rows["sigma"] * np.float32(1000.0),
     )
+    if n_faces is None:
+        return cloud, None
+    triangles = np.frombuffer(body[size:], face)["corners"].astype(np.int32)
+    if len(triangles) and not 0 <= triangles.min() <= triangles.max() < n_points:
+        raise DataError(f"{path}: a triangle has a corner that is not there")
+    return cloud, triangles

@@ -448,7 +448,8 @@ def _pictures(run: FocusRun, name: str, camera: PlenopticCamera) -> dict[str, st
     if focused.dtype == np.uint16:
         focused = (focused // 257).astype(np.uint8)
     u, sigma = (np.asarray(images.load(name, kind), np.float32) for kind in ("u", "sigma"))
-    depth, _ = compute_metric_depth(camera, u, sigma)
+    bias = camera.depth_bias
+    depth, _ = compute_metric_depth(camera, u if bias is None else bias.remove(u), sigma)
     known = depth[np.isfinite(depth)]
     near, far = np.percentile(known, _PICTURE_ENDS).tolist() if len(known) else (1.0, 2.0)
     pictures = {"focused": np.asarray(focused, np.uint8)}

@@ -1,6 +1,12 @@
-"""A picture of a simulated frame: the raw, a close-up, the view of a pinhole camera, and depth."""
+"""A picture of a simulated frame: the raw, a close-up, the view of a pinhole camera, and depth.
+
+What a calibration found can be drawn beside the truth.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +16,43 @@ from lifcal.simulate.sequence import SimulatedFrame, Simulation, to_8_bit
 
 _PANEL_WIDTH = 560
 _ZOOM = 7
+_COLUMNS_PX = (4, 190, 340, 490, 640)
+"""Where the columns of the table of parameters begin."""
 
 
-def draw_overview(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[np.uint8]:
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What a calibration found of a frame and its camera.
+
+    Parameters
+    ----------
+    focused : (rows, cols) or (rows, cols, 3) uint8
+        Totally focused image.
+    depth_mm : (rows, cols) float
+        NaN where unknown.
+    parameters : sequence of (str, str, str, str, str)
+        Rows of a table: name, estimated, true, error, error in sigmas.
+    """
+
+    focused: npt.NDArray[np.uint8]
+    depth_mm: npt.NDArray[np.floating]
+    parameters: Sequence[tuple[str, str, str, str, str]]
+
+
+def draw_overview(
+    simulation: Simulation, frame: SimulatedFrame, estimate: Estimate | None = None
+) -> npt.NDArray[np.uint8]:
     """Return the picture, red-green-blue.
 
     The close-up is around a scene point; rings mark the position that the camera model predicts for
     that point in every micro image that sees it.
+
+    Parameters
+    ----------
+    simulation : Simulation
+    frame : SimulatedFrame
+    estimate : Estimate, optional
+        What a calibration found of this frame; it is drawn below the truth, in the same colors.
     """
     camera = simulation.optics.camera
     raw = np.asarray(frame.raw if frame.raw.dtype == np.uint8 else frame.raw >> 8, np.uint8)
@@ -36,30 +72,45 @@ def draw_overview(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[
 
     depth = frame.view.depth_mm
     low, high = np.nanpercentile(depth, [1, 99])
-    bar = preview.color_bar(low, high, "mm", 110, panel_height, near_is_low=True)
-    depth_panel = preview.fit(preview.colorize_depth(depth, low, high), _PANEL_WIDTH, panel_height)
+
+    def draw_depth(values: npt.NDArray[np.floating], caption: str) -> npt.NDArray[np.uint8]:
+        colors = preview.colorize_depth(values, low, high)
+        bar = preview.color_bar(low, high, "mm", 110, panel_height, near_is_low=True)
+        drawn = preview.panel(preview.fit(colors, _PANEL_WIDTH, panel_height), caption)
+        return np.hstack([drawn, _pad_top(bar)])
+
     n_lenses = len(seen.lens_indices)
-    return preview.tile(
+    rows = [
         [
+            preview.panel(
+                preview.fit(raw, _PANEL_WIDTH, panel_height),
+                f"raw frame, {width} x {height} px, {len(camera.grid)} micro lenses",
+            ),
+            preview.panel(
+                close_up,
+                f"close up: one scene point in {n_lenses} micro images (model: red)",
+            ),
+        ],
+        [
+            preview.panel(
+                preview.fit(display(frame.view.color), _PANEL_WIDTH, panel_height),
+                "truth: pinhole view",
+            ),
+            draw_depth(depth, "truth: metric depth"),
+        ],
+    ]
+    if estimate is not None:
+        focused = preview.fit(estimate.focused, _PANEL_WIDTH, panel_height)
+        rows.append(
             [
-                preview.panel(
-                    preview.fit(raw, _PANEL_WIDTH, panel_height),
-                    f"raw frame, {width} x {height} px, {len(camera.grid)} micro lenses",
-                ),
-                preview.panel(
-                    close_up,
-                    f"close up: one scene point in {n_lenses} micro images (model: red)",
-                ),
-            ],
-            [
-                preview.panel(
-                    preview.fit(display(frame.view.color), _PANEL_WIDTH, panel_height),
-                    "truth: pinhole view",
-                ),
-                np.hstack([preview.panel(depth_panel, "truth: metric depth"), _pad_top(bar)]),
-            ],
-        ]
-    )
+                preview.panel(focused, "estimated: totally focused image of the raw frame"),
+                draw_depth(estimate.depth_mm, "estimated: metric depth (gray: unknown)"),
+            ]
+        )
+        head = ("camera", "estimated", "true", "error", "error / sigma")
+        table = [head, *estimate.parameters]
+        rows.append([preview.draw_table(table, _COLUMNS_PX, 2 * _PANEL_WIDTH)])
+    return preview.tile(rows)
 
 
 def _pick_point(simulation: Simulation, frame: SimulatedFrame) -> npt.NDArray[np.float64]:
