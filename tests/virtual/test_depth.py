@@ -7,7 +7,7 @@ import pytest
 
 from lifcal.camera import MicroLensGrid
 from lifcal.camera.apertures import OverlapDiscs
-from lifcal.errors import EstimationError, InputError
+from lifcal.errors import ConfigError, EstimationError, InputError
 from lifcal.virtual import (
     DepthFlag,
     DepthOptions,
@@ -201,6 +201,25 @@ def test_same_input_same_output(rng):
 def test_wrong_options(options, message):
     with pytest.raises(InputError, match=message):
         DepthOptions(**options)
+
+
+def test_unknown_quality():
+    with pytest.raises(ConfigError, match=r"unknown quality 'fsat'.*Did you mean 'fast'"):
+        DepthOptions(quality="fsat")
+
+
+@pytest.mark.parametrize("u", [3.2, -3.2])
+def test_range_for_the_next_frame(u, rng):
+    grid = make_grid()
+    raw = make_raw(grid, constant(1.0 / u), make_texture(rng))
+    depth = estimate_virtual_depth(
+        raw, grid, DepthOptions(depth_range=tuple(sorted((2 * u, u / 2))))
+    )
+    low, high = depth.find_range(0.1)
+    assert low < u < high
+    np.testing.assert_allclose(sorted(np.abs([low, high])), [3.2 / 1.1, 3.2 * 1.1], rtol=0.02)
+    unknown = replace(depth, u=np.full_like(depth.u, np.nan))
+    assert unknown.find_range() is None
 
 
 def test_wrong_images():

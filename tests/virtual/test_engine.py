@@ -98,6 +98,43 @@ def test_depth_against_truth(mini, planes):
     assert 0.7 < errors.robust_spread < 1.4
 
 
+def test_a_fast_look_is_nearly_as_good(mini, planes):
+    """Fewer samples are a little noisier; the image lacks the detail of single raw pixels."""
+    full, fast = (
+        FocusEngine(planes.grid, mini.vignetting, DepthOptions(quality=quality))
+        for quality in ("full", "fast")
+    )
+    fast.set_depth_range(full.set_range(mini.frames))
+    results = [engine.run(mini.frames[0]) for engine in (full, fast)]
+    errors = [mini.errors(0, result.depth) for result in results]
+    # 0.3 % is asked on an R5; `mini` with pixels three times as coarse has 0.29 % at full quality.
+    assert errors[1].median_error < min(1.6 * errors[0].median_error, 0.006)
+    assert errors[1].coverage > 0.9 * errors[0].coverage
+    assert errors[1].gross_share < errors[0].gross_share + 0.02
+    assert 0.7 < errors[1].robust_spread < 1.4
+    truth = make_truth(mini.camera, mini.rendered[0].view, results[0].depth.u.shape, 0.5)
+    psnr = [compare_image(result.focused, truth).psnr_db for result in results]
+    assert psnr[0] - 1.0 < psnr[1] < psnr[0]
+
+
+@pytest.mark.parametrize("quality", ["full", "fast"])
+def test_the_range_of_the_last_frame(mini, planes, quality):
+    """It leads to the same depth, with fewer levels, and holds for one frame only."""
+    engine = FocusEngine(planes.grid, mini.vignetting, DepthOptions(quality=quality))
+    engine.set_depth_range((1.9, 8.0))
+    wide = engine.run(mini.frames[0]).depth
+    last = wide.find_range()
+    assert last is not None
+    near = engine.run(mini.frames[1], last).depth
+    far = engine.run(mini.frames[1]).depth
+    assert near.depth_range == last
+    assert far.depth_range == (1.9, 8.0)
+    assert 1.9 < last[0] < last[1] < 8.0
+    both = near.known & far.known
+    assert both.mean() > 0.8 * far.known.mean()
+    assert np.median(np.abs(near.u[both] / far.u[both] - 1.0)) < 2e-3
+
+
 def test_focused_image_shows_more_than_the_mean(mini, planes, monkeypatch):
     engine = FocusEngine(planes.grid, mini.vignetting)
     result = engine.run(mini.frames[0])

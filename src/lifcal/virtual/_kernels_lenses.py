@@ -110,12 +110,13 @@ def find_move(moves, kind, row, column):
 
 
 @njit(cache=True, fastmath=FAST)
-def find_places(table, lenses, size, x, y, rho, places, counts):
+def find_places(table, lenses, size, x, y, rho, terms, places, counts):
     """Find where the micro images show the virtual point (x, y) at `rho`; return how many do.
 
     A rho that is not usable is seen by no lens. `places` (MOST_LENSES, PLACE_COLUMNS) gets the
     raw position and the factor that leads there from the micro-image center, `counts`
-    (MOST_LENSES,) the weight by focus and noise.
+    (MOST_LENSES,) the weight by focus and noise. `terms` (n_types, 2) is scratch space for
+    `focus_terms` of the lens types.
     """
     centers, start, items = table.centers, table.start, table.items
     origin, shape, cell = table.origin, table.shape, table.cell
@@ -125,6 +126,10 @@ def find_places(table, lenses, size, x, y, rho, places, counts):
         return 0
     side = math.copysign(1.0, rho)
     reach = radius / abs(rho)
+    reach2 = reach * reach
+    bins = abs(rho) * BINS_PER_PX
+    for kind in range(terms.shape[0]):
+        terms[kind, 0], terms[kind, 1] = focus_terms(lenses, kind, rho)
     n = 0
     i0, i1 = cell_range(x, reach, origin[0], cell, shape[0])
     j0, j1 = cell_range(y, reach, origin[1], cell, shape[1])
@@ -135,13 +140,12 @@ def find_places(table, lenses, size, x, y, rho, places, counts):
             dx = x - centers[lens, 0]
             dy = y - centers[lens, 1]
             d2 = dx * dx + dy * dy
-            if d2 > reach * reach or n == MOST_LENSES:
+            if d2 > reach2 or n == MOST_LENSES:
                 continue
             kind = types[lens]
-            focus, bend = focus_terms(lenses, kind, rho)
             away = max(math.sqrt(d2), NEAREST_PX)
-            b = int(away * abs(rho) * BINS_PER_PX)
-            factor = rho + side * find_move(moves, kind, bend, b) / away
+            b = int(away * bins)
+            factor = rho + side * find_move(moves, kind, terms[kind, 1], b) / away
             px = centers[lens, 0] + dx * factor
             py = centers[lens, 1] + dy * factor
             if not (1.0 <= px < width - 2 and 1.0 <= py < height - 2):
@@ -149,6 +153,6 @@ def find_places(table, lenses, size, x, y, rho, places, counts):
             places[n, PLACE_X] = px
             places[n, PLACE_Y] = py
             places[n, PLACE_FACTOR] = factor
-            counts[n] = focus * weights[kind, b]
+            counts[n] = terms[kind, 0] * weights[kind, b]
             n += 1
     return n

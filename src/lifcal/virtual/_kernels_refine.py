@@ -420,13 +420,13 @@ class FineMaps(NamedTuple):
 
 
 @njit(cache=True, fastmath=FAST)
-def disagreement(image, table, lenses, x, y, rho, places, counts):
+def disagreement(image, table, lenses, x, y, rho, terms, places, counts):
     """Return the weighted sum of squared differences of the lenses at a virtual point.
 
     The second value is its number of degrees of freedom; both are 0 where no lens sees the point.
     """
     s0 = s1 = s2 = q0 = 0.0
-    for k in range(find_places(table, lenses, image.shape, x, y, rho, places, counts)):
+    for k in range(find_places(table, lenses, image.shape, x, y, rho, terms, places, counts)):
         value = sample_linear(image, places[k, PLACE_X], places[k, PLACE_Y])
         w = counts[k]
         s0 += w
@@ -455,6 +455,7 @@ def spread_out(begin, end, image, table, lenses, fused, step, ratio, edge, windo
         values = np.empty(4)
         shares = np.empty(4)
         noises = np.empty(4)
+        terms = np.empty((lenses.weights.shape[0], 2), np.float32)
         places = np.empty((MOST_LENSES, PLACE_COLUMNS))
         counts = np.empty(MOST_LENSES, np.float32)
         v = min(max((row + 0.5) / ratio - 0.5, 0.0), coarse_rows - 1.0)
@@ -487,10 +488,14 @@ def spread_out(begin, end, image, table, lenses, fused, step, ratio, edge, windo
                     for dx in range(-window + (dy + window) % 2, window + 1, 2):
                         at_x = x + dx * fine
                         at_y = y + dy * fine
-                        s, f = disagreement(image, table, lenses, at_x, at_y, low, places, counts)
+                        s, f = disagreement(
+                            image, table, lenses, at_x, at_y, low, terms, places, counts
+                        )
                         low_sum += s
                         low_free += f
-                        s, f = disagreement(image, table, lenses, at_x, at_y, high, places, counts)
+                        s, f = disagreement(
+                            image, table, lenses, at_x, at_y, high, terms, places, counts
+                        )
                         high_sum += s
                         high_free += f
                 chosen = low

@@ -34,7 +34,14 @@ another surface. It is the change that separates surfaces everywhere in this roo
 NEAR_PX = 0.3
 """Standard deviation of the Gaussian by which raw pixels count for places near their centers. It is
 less than half a pixel, because a raw pixel shows detail of its own place only."""
-NEAR_FACTOR = np.float32(-0.5 / NEAR_PX**2)
+NEAR_STEPS = 256
+"""Steps of the table of that Gaussian from one pixel to the next; neighbors differ by less than
+0.01."""
+NEAR_END = np.uint32(NEAR_STEPS)
+NEAR_TABLE = np.exp(-0.5 * (np.arange(NEAR_STEPS + 1) / (NEAR_STEPS * NEAR_PX)) ** 2).astype(
+    np.float32
+)
+"""The Gaussian at distances of 0 to 1 px; reading it takes a fraction of the time of `exp`."""
 
 
 class Filters(NamedTuple):
@@ -64,6 +71,7 @@ def synthesise(begin, end, image, table, lenses, rho, step, out, light):
     """
     for row in range(begin, end):
         y = (row + 0.5) * step - 0.5
+        terms = np.empty((lenses.weights.shape[0], 2), np.float32)
         places = np.empty((MOST_LENSES, PLACE_COLUMNS))
         counts = np.empty(MOST_LENSES, np.float32)
         for col in range(rho.shape[1]):
@@ -71,7 +79,7 @@ def synthesise(begin, end, image, table, lenses, rho, step, out, light):
             out[row, col] = 0.0
             light[row, col] = 0.0
             r = rho[row, col]
-            n = find_places(table, lenses, image.shape, x, y, r, places, counts)
+            n = find_places(table, lenses, image.shape, x, y, r, terms, places, counts)
             total = np.float32(0.0)
             value = np.float32(0.0)
             for k in range(n):
@@ -143,8 +151,8 @@ def sharpen(begin, end, image, rho, light, filters, out):
 @njit(cache=True, inline="always")
 def near_weights(f):
     """Return the weights of the pixels at 0 and 1 for a place f between them (not normalized)."""
-    g = np.float32(1.0) - f
-    return math.exp(NEAR_FACTOR * f * f), math.exp(NEAR_FACTOR * g * g)
+    at = np.uint32(f * np.float32(NEAR_STEPS) + np.float32(0.5))
+    return NEAR_TABLE[at], NEAR_TABLE[NEAR_END - at]
 
 
 @in_parts(lambda rho: len(rho), fastmath=FAST)
@@ -162,6 +170,7 @@ def add_detail(begin, end, image, table, lenses, rho, step, mean, share, out):
     lower_limit = np.float32(2 * rows - 1)
     for row in range(begin, end):
         y = (row + 0.5) * step - 0.5
+        terms = np.empty((lenses.weights.shape[0], 2), np.float32)
         places = np.empty((MOST_LENSES, PLACE_COLUMNS))
         counts = np.empty(MOST_LENSES, np.float32)
         for col in range(cols):
@@ -169,7 +178,7 @@ def add_detail(begin, end, image, table, lenses, rho, step, mean, share, out):
             if not share[row, col] > 0.0:
                 continue
             x = (col + 0.5) * step - 0.5
-            n = find_places(table, lenses, image.shape, x, y, r, places, counts)
+            n = find_places(table, lenses, image.shape, x, y, r, terms, places, counts)
             value = np.float32(0.0)
             total = np.float32(0.0)
             for k in range(n):

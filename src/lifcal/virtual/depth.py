@@ -11,13 +11,14 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import Float32Array, FloatArray, cut_rows
 from lifcal.camera.grid import MicroLensGrid
-from lifcal.errors import EstimationError, InputError
+from lifcal.errors import ConfigError, EstimationError, InputError
 from lifcal.imaging.filters import sharpen
 from lifcal.virtual import _kernels_cost, _kernels_refine
 from lifcal.virtual._kernels_refine import (
@@ -35,19 +36,46 @@ from lifcal.virtual.optics import LensOptics
 from lifcal.virtual.widening import widen
 from lifcal.virtual.workspace import NoWorkspace, Workspace
 
-_LEVEL_PX = 0.42
-"""Distance in px that the outermost sample of a micro image moves from one level to the next. It is
-less than half a pixel, so that the cost between two levels is close to a parabola."""
-_MOST_STEP = 0.042
-"""Largest relative step of rho from one level to the next, for cameras with small micro images. The
-refinement starts within half a step and may change rho by `_MOST_CHANGE`."""
-_CELLS_A_PITCH = 6.0
-"""Number of cells of the sweep along one lens pitch: a compromise between detail and time."""
-_ROUNDS = ((1, 4), (2, 6))
-"""Rounds of refinement: sample points along a cell's side, and half the width of the window in
-cells. The first round only has to bring rho near enough for the second."""
-_SWEEP_HALF = 2
-"""Half the width, in cells, of the window that costs are averaged over (5 x 5)."""
+QUALITIES = ("full", "fast")
+"""How much work is put into a frame: see `DepthOptions.quality`."""
+
+
+class _Effort(NamedTuple):
+    """How finely a quality samples.
+
+    Parameters
+    ----------
+    cells_a_pitch : float
+        Number of cells of the sweep along one lens pitch: a compromise between detail and time.
+    level_px : float
+        Distance in px that the outermost sample of a micro image moves from one level of the sweep
+        to the next. At less than half a pixel, the cost between two levels is close to a parabola.
+    most_step : float
+        Largest relative step of rho from one level to the next, for cameras with small micro
+        images. The refinement starts within half a step and may change rho by `_MOST_CHANGE`.
+    core : float
+        Fraction of the used radius of a micro image that the sweep samples.
+    half : int
+        Half the width, in cells, of the window that the sweep averages costs over.
+    rounds : tuple of (int, int)
+        Rounds of refinement: sample points along a cell's side, and half the width of the window
+        in cells. All rounds but the last only have to bring rho near enough for the next.
+    """
+
+    cells_a_pitch: float
+    level_px: float
+    most_step: float
+    core: float
+    half: int
+    rounds: tuple[tuple[int, int], ...]
+
+
+_EFFORTS = {
+    "full": _Effort(6.0, 0.42, 0.042, 1.0, 2, ((1, 4), (2, 6))),
+    "fast": _Effort(4.0, 0.5, 0.055, 0.75, 2, ((1, 2), (1, 3))),
+}
+"""The windows of both qualities have about the same size in pixels
+(docs/figures/virtual-depth.md compares their results)."""
 _SMALL_JUMP = 0.4
 _LARGE_JUMP = 2.0
 """Penalties of semi-global matching for a change by one level and by more, in units of
@@ -74,6 +102,8 @@ _RANGE_STEP = 0.08
 time."""
 RANGE_MARGIN = 0.08
 """Fraction by which the found range is widened at both ends: one step of that search."""
+_RANGE_QUANTILES = (0.005, 0.995)
+"""Fractions of the places between which the range lies; what is beyond is mostly wrong."""
 _CLEAR_MARGIN = 1.2
 """Least margin at which a place has a clear depth: 1 + cost / noise of every level that is not near
 the best one is at least exp(1.2) = 3.3 times as large as that of the best."""
@@ -126,13 +156,20 @@ class DepthOptions:
         Virtual depths `u` to search, both positive or both negative; None finds them.
     most_sigma : float
         Largest sigma as a fraction of u; where it is larger, u is unknown.
+    quality : 'full' or 'fast'
+        Full samples the micro images so densely that hardly anything of their information is lost.
+        Fast takes about a third of the time: fewer samples for depth, and a focused image without
+        the detail of single raw pixels. It is meant for features, tracking and previews.
     """
 
     scale: float = 0.5
     depth_range: tuple[float, float] | None = None
     most_sigma: float = 0.03
+    quality: str = "full"
 
     def __post_init__(self) -> None:
+        if self.quality not in QUALITIES:
+            raise ConfigError.unknown("quality", self.quality, QUALITIES)
         if not 0.05 <= self.scale <= 1.25:
             raise InputError(f"scale is {self.scale}, needs 0.05 to 1.25")
         if not self.most_sigma > 0.0:
@@ -185,6 +222,29 @@ class VirtualDepth:
         found: npt.NDArray[np.bool_] = np.isfinite(self.u)
         return found
 
+    def find_range(self, margin: float = RANGE_MARGIN) -> tuple[float, float] | None:
+        """Return the virtual depths to search in the next frame: those of this one, widened.
+
+        Parameters
+        ----------
+        margin : float
+            Fraction by which the range is widened at both ends: how much nearer or farther the
+            scene may be in the next frame.
+
+        Returns
+        -------
+        (float, float) or None
+            None if so little is known that it says nothing about the next frame.
+        """
+        known = self.u[::2, ::2]
+        known = known[np.isfinite(known)]
+        if len(known) < _FEWEST_CLEAR:
+            return None
+        low, high = np.quantile(known, _RANGE_QUANTILES).tolist()
+        if low < 0.0:
+            return max(low * (1.0 + margin), -_RANGE_U[1]), min(high / (1.0 + margin), -1.01)
+        return max(low / (1.0 + margin), 1.01), min(high * (1.0 + margin), _RANGE_U[1])
+
 
 def estimate_virtual_depth(
     image: Float32Array,
@@ -220,12 +280,15 @@ def estimate_virtual_depth(
     table, lenses = grid.index.table, optics.pack()
     height, width = image.shape
     fine = 1.0 / options.scale
-    step = max(fine, grid.pitch_px / _CELLS_A_PITCH)
+    effort = _EFFORTS[options.quality]
+    step = max(fine, grid.pitch_px / effort.cells_a_pitch)
     shape = (math.ceil(height / step), math.ceil(width / step))
-    rhos = make_levels(depth_range, optics.radius_px)
+    core = replace(optics, radius_px=effort.core * optics.radius_px)
+    rhos = make_levels(depth_range, core.radius_px, effort.level_px, effort.most_step)
 
     cost = space.take("cost", (*shape, len(rhos)), np.float32)
-    _kernels_cost.sweep(image, table, lenses, rhos, _interleave(len(rhos)), step, _SWEEP_HALF, cost)
+    order = _interleave(len(rhos))
+    _kernels_cost.sweep(image, table, core.pack(), rhos, order, step, effort.half, cost)
     _kernels_cost.compress(cost, _typical_noise(cost))
     total = space.take("total", cost.shape, np.float32)
     _sum_path_costs(cost, total)
@@ -237,7 +300,7 @@ def estimate_virtual_depth(
     sums = space.take("sums", (N_SUMS, *shape), np.float64)
     fused = space.take("fused", (*shape, FUSED_COLUMNS), np.float64)
     spline = make_spline(image, space)
-    for parts, half in _ROUNDS:
+    for parts, half in effort.rounds:
         measured_at = rho
         _kernels_refine.measure(spline, table, lenses, rho, step, parts, sums)
         _kernels_refine.fuse(rho, sums, half, _EDGE, fused)
@@ -304,7 +367,7 @@ def find_depth_range(
             stage="virtual depth",
             evidence={"clear_places": count, "places": shape[0] * shape[1]},
         )
-    low, high = np.quantile(rho, [0.005, 0.995])
+    low, high = np.quantile(rho, _RANGE_QUANTILES)
     ends = (1.0 / high / (1.0 + RANGE_MARGIN), 1.0 / low * (1.0 + RANGE_MARGIN))
     if ends[0] < 0.0:
         ends = (1.0 / high * (1.0 + RANGE_MARGIN), 1.0 / low / (1.0 + RANGE_MARGIN))
@@ -318,10 +381,19 @@ def make_spline(image: Float32Array, workspace: Workspace | None = None) -> Floa
     return out
 
 
-def make_levels(depth_range: tuple[float, float], radius_px: float) -> FloatArray:
-    """Return inverse virtual depths in even steps of their logarithm, ascending in size."""
+def make_levels(
+    depth_range: tuple[float, float],
+    radius_px: float,
+    level_px: float = _EFFORTS["full"].level_px,
+    most_step: float = _EFFORTS["full"].most_step,
+) -> FloatArray:
+    """Return inverse virtual depths in even steps of their logarithm, ascending in size.
+
+    A level moves the sample at `radius_px` by `level_px` at most, and rho by the fraction
+    `most_step` at most.
+    """
     low, high = sorted(1.0 / abs(end) for end in depth_range)
-    step = min(_LEVEL_PX / radius_px, _MOST_STEP)
+    step = min(level_px / radius_px, most_step)
     count = max(math.ceil(math.log(high / low) / step) + 1, 5)
     levels: FloatArray = np.geomspace(low, high, count) * math.copysign(1.0, depth_range[0])
     return levels

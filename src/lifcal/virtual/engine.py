@@ -156,18 +156,31 @@ class FocusEngine:
         """Set the virtual depths that are searched; None finds the range in each frame."""
         self.options = replace(self.options, depth_range=depth_range)
 
-    def run(self, frame: Frame) -> FocusedFrame:
+    def run(self, frame: Frame, depth_range: tuple[float, float] | None = None) -> FocusedFrame:
         """Estimate the virtual depth of a frame and focus it.
 
-        The range is found in the frame itself if neither the options nor `set_range` give it.
+        Parameters
+        ----------
+        frame : Frame
+        depth_range : (float, float) or None
+            Virtual depths to search in this frame only, as a map or the last frame predict them
+            (`VirtualDepth.find_range`); a narrower range takes less time. None searches the range
+            of the options; if they have none, the range is found in the frame itself.
         """
         gray = self.devignette(frame)
         optics, space = self.optics, self._workspace
-        depth = estimate_virtual_depth(
-            gray, self.grid, self.options, optics=optics, workspace=space
-        )
+        options = self.options
+        if depth_range is not None:
+            options = replace(options, depth_range=depth_range)
+        depth = estimate_virtual_depth(gray, self.grid, options, optics=optics, workspace=space)
         image = gray if frame.color is None else self._even_out(frame.color)
         focused = make_focused_image(
-            image, self.grid, depth, optics=optics, filters=self._filters, workspace=space
+            image,
+            self.grid,
+            depth,
+            optics=optics,
+            filters=self._filters,
+            workspace=space,
+            detail=options.quality == "full",
         )
         return FocusedFrame(depth, focused)

@@ -55,6 +55,7 @@ def make_focused_image(
     optics: LensOptics | None = None,
     filters: SharpeningFilters | None = None,
     workspace: Workspace | None = None,
+    detail: bool = True,
 ) -> FocusedImage:
     """Combine the micro images at the depths of a map.
 
@@ -76,6 +77,8 @@ def make_focused_image(
         For the optics and the map's scale, if the caller has them already.
     workspace : Workspace or None
         Keeps the large arrays for the next frame.
+    detail : bool
+        Add the detail of single raw pixels.
     """
     width, height = grid.image_size
     if image.ndim not in (2, 3) or image.shape[:2] != (height, width):
@@ -91,9 +94,11 @@ def make_focused_image(
     sharp = np.empty_like(means)
     for plane, mean in zip(planes, means, strict=True):
         _kernels_synthesis.synthesise(plane, table, lenses, rho, step, mean, light)
-    share = _share_of_detail(means, light, depth.noise)
+    share = _share_of_detail(means, light, depth.noise) if detail else None
     for plane, mean, out in zip(planes, means, sharp, strict=True):
         _kernels_synthesis.sharpen(mean, rho, light, filters.pack(), out)
+        if share is None:
+            continue
         twice = space.take("twice", tuple(2 * side for side in mean.shape), np.float32)
         double(mean, twice)
         sharpen(twice, _TWICE_SHARPENING, twice)
