@@ -17,6 +17,8 @@ from lifcal.bundle import (
     AdjustOptions,
     CameraPositions,
     Distances,
+    JointPrior,
+    VirtualStart,
     adjust,
 )
 from lifcal.calibration.options import CalibrateOptions
@@ -158,6 +160,8 @@ class Workbench:
     noticed: tuple[Finding, ...] = ()
     views: list[View] = field(default_factory=list)
     """Those that have a pose, once `start` was called."""
+    joint: JointPrior | None = None
+    """What is known of the intrinsics from elsewhere, with their correlations."""
     array_to_sensor_px: float | None = None
     """B, as soon as it is known: not before the first adjustment, and not without a scale."""
     _findings: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
@@ -245,6 +249,29 @@ class Workbench:
         self.views = [self.views[i] for i in np.flatnonzero(model.registered).tolist()]
         self._begin, self._reconstruction = begin, begin.reconstruction
         self._findings["start"] = model.findings
+
+    def begin(
+        self, reconstruction: Reconstruction, point_indices: IntArray, view_indices: IntArray
+    ) -> None:
+        """Begin from a camera, poses and points that are known, those of a map for example.
+
+        It takes the place of `start`.
+
+        Parameters
+        ----------
+        reconstruction : Reconstruction
+            With one pose for each view that was added, in their order.
+        point_indices, view_indices : (n_tracked,) int64
+            Which point was found in which view, sorted by point and view.
+        """
+        if len(reconstruction.rotations) != len(self.views):
+            raise InputError(
+                f"the reconstruction has {len(reconstruction.rotations)} poses, "
+                f"{len(self.views)} views were added"
+            )
+        unknown = VirtualStart(reconstruction, np.nan, np.nan, np.nan, np.nan)
+        self._begin = ViewStart(reconstruction, point_indices, view_indices, unknown)
+        self._reconstruction = reconstruction
 
     def choose_points(self, listener: Listener | None = None) -> None:
         """Ask for the scale, and choose points and the micro images that show them.
@@ -399,6 +426,7 @@ class Workbench:
             self.adjust_options,
             distances=self.distances,
             positions=self.positions,
+            joint=self.joint,
         )
 
     def accept(self, found: Adjustment) -> None:
