@@ -14,6 +14,7 @@ from lifcal.calibration.plenoptic_pnp import (
     MatchNoise,
     PoseFit,
     estimate_pose,
+    loosen,
     points_from_virtual,
 )
 from lifcal.calibration.views import View
@@ -129,6 +130,25 @@ class LiveMap:
                 prior=prior,
             )
         return MapMatch(features, landmarks, fit)
+
+    def match_places(self, look: Look, found: MapMatch, prior: RigidTransform | None) -> MapMatch:
+        """Find the pose that explains matches by their places, whatever their virtual depths are.
+
+        For frames of a camera that has changed, whose virtual depths do not fit the map.
+        """
+        features, landmarks = found.features, found.landmarks
+        fit = None
+        if look.known[features].sum() >= _FEWEST_DEPTHS:
+            fit = estimate_pose(
+                self.camera,
+                self.points_world[landmarks],
+                look.points_virt_px[features],
+                look.u[features],
+                look.sigma_u[features],
+                noise=loosen(self.noise),
+                prior=prior,
+            )
+        return replace(found, fit=fit)
 
     def add(
         self, index: int, name: str, time: float, look: Look, images: Images, found: MapMatch | None

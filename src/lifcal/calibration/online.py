@@ -49,7 +49,7 @@ from lifcal.diagnostics import Finding
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.geometry import RigidTransform
 from lifcal.imaging.features import match_features
-from lifcal.imaging.frames import Frame, make_frame
+from lifcal.imaging.frames import Frame, find_full_scale, make_frame
 from lifcal.imaging.markers import Marker
 from lifcal.listener import Listener, choose_listener
 from lifcal.reconstruction import Reconstruction
@@ -77,6 +77,9 @@ _MANY_MATCHES = 12
 _MOST_SATURATED = 0.2
 """Share of saturated pixels from which a frame is not used: what is left would be measured at the
 rims of what is saturated."""
+_DOUBTFUL = 0.5
+"""Share of matches that must agree with a pose. If fewer do, but as many agree by their places
+alone, then virtual depths are wrong: the camera may have changed."""
 _CELLS = 8
 """Cells along each side of the image that are covered or not."""
 _WIDE = 0.03
@@ -112,6 +115,8 @@ class FrameStatus(enum.StrEnum):
     """It shows nothing of the map. It changes nothing."""
     DUPLICATE = "duplicate"
     """The same pixels came before. It changes nothing."""
+    UNUSABLE = "unusable"
+    """Its size or bit depth is not that of the others. It changes nothing."""
     OUT_OF_ORDER = "out of order"
     """Its timestamp is not after that of the frame before. It changes nothing."""
 
@@ -274,6 +279,9 @@ class OnlineState:
     last_time: float = -math.inf
     checksums: list[int] = field(default_factory=list)
     depth_range: tuple[float, float] | None = None
+    full_scale: int | None = None
+    """Stored value of white, of the frames so far."""
+    bits: int | None = None
     waiting: list[Candidate] = field(default_factory=list)
     map: LiveMap | None = None
     last_pose: RigidTransform | None = None
@@ -375,11 +383,6 @@ class OnlineCalibrator:
         timestamp : float, optional
             Must grow from frame to frame. Without, frames are counted.
         name : str, optional
-
-        Raises
-        ------
-        InputError
-            If the size of the frame is not that of the grid.
         """
         begin = time.perf_counter()
         self._noticed = []
@@ -427,8 +430,17 @@ class OnlineCalibrator:
         checksum = zlib.crc32(np.ascontiguousarray(pixels).data)
         if checksum in state.checksums:
             return FrameStatus.DUPLICATE, "The same pixels came before.", None
+        wrong = self._check_form(pixels, raw.bits if isinstance(raw, Frame) else None)
+        if wrong:
+            return FrameStatus.UNUSABLE, wrong, None
+        full = state.full_scale
         try:
-            frame = raw if isinstance(raw, Frame) else make_frame(pixels, name, name, self._bayer)
+            if isinstance(raw, Frame):
+                frame = raw
+            else:
+                bits = 8 * pixels.dtype.itemsize
+                full = max(full or 0, find_full_scale(int(pixels.max(initial=0)), bits))
+                frame = make_frame(pixels, name, name, self._bayer, full)
         except DataError:
             top = float(np.iinfo(pixels.dtype).max) if pixels.dtype.kind == "u" else math.inf
             if float(pixels.mean()) > 0.1 * top:
@@ -451,8 +463,24 @@ class OnlineCalibrator:
             state.last_time = timestamp
             state.checksums = [*state.checksums[1 - _REMEMBERED :], checksum]
             state.depth_range = self.engine.options.depth_range
+            state.full_scale, state.bits = full, frame.bits
             state.clock += 1
         return answer
+
+    def _check_form(self, pixels: npt.NDArray[np.generic], bits: int | None) -> str:
+        """Return what is wrong with the size or the type of a frame; empty if nothing is."""
+        width, height = self.engine.grid.image_size
+        if pixels.ndim not in (2, 3) or pixels.shape[:2] != (height, width):
+            return (
+                f"It has {' x '.join(map(str, pixels.shape[1::-1]))} pixels, not {width} x "
+                f"{height}."
+            )
+        if bits is None and pixels.dtype not in (np.uint8, np.uint16):
+            return f"Its pixels are {pixels.dtype}, needs 8 or 16 bit whole numbers."
+        bits = bits or 8 * pixels.dtype.itemsize
+        if self.state.bits is not None and bits != self.state.bits:
+            return f"It has {bits} bits, the frames before {self.state.bits}."
+        return ""
 
     def _focus(self, frame: Frame) -> Images:
         engine = self.engine
@@ -562,6 +590,15 @@ class OnlineCalibrator:
         live = state.map
         assert live is not None
         found = live.match(candidate.look, state.last_pose)
+        if found.n_inliers < _DOUBTFUL * len(found.features) and self._watches:
+            loose = live.match_places(candidate.look, found, state.last_pose)
+            most = max(online.fewest_inliers, _DOUBTFUL * len(found.features))
+            if loose.fit is not None and loose.n_inliers >= most:
+                state.last_pose = loose.fit.cam_from_world
+                text = "Its virtual depths do not fit the camera."
+                if self._has_drifted(candidate, loose):
+                    text = "The camera has changed."
+                return FrameStatus.NOTHING_NEW, text, state.last_pose
         if found.fit is None or found.n_inliers < online.fewest_inliers:
             if len(found.features) < max(_MANY_MATCHES, online.fewest_inliers // 2):
                 return FrameStatus.OTHER_SCENE, "It shows nothing of the map.", None
@@ -585,6 +622,11 @@ class OnlineCalibrator:
                 return FrameStatus.NOTHING_NEW, f"It would add {gain:.2f} nats only.", pose
         self._add_keyframe(candidate, found)
         return FrameStatus.USED, f"{found.n_inliers} matches with the map.", pose
+
+    @property
+    def _watches(self) -> bool:
+        """Whether a change of the camera would be noticed."""
+        return self.online.watch and self.state.solution is not None
 
     def _measure_nearest(self, live: LiveMap, found: MapMatch) -> float:
         """Return how far the matches have moved against the keyframe where they moved least, px."""
@@ -790,7 +832,7 @@ class OnlineCalibrator:
         live, fit = state.map, found.fit
         assert live is not None
         assert fit is not None
-        if not self.online.watch or state.solution is None:
+        if not self._watches:
             return False
         look, good = candidate.look, fit.inliers
         features, landmarks = found.features[good], found.landmarks[good]

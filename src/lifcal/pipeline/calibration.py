@@ -339,7 +339,7 @@ def _write_all(
         (folder / name).unlink(missing_ok=True)
     files = [Path(run.usable.frames.source(index)).name for index in views.tolist()]
     write_adjustment(folder, adjustment, times[views], labels=files, summary=False)
-    write_text(folder / "cameras.ply", _cameras_ply(adjustment))
+    write_text(folder / "cameras.ply", draw_cameras(adjustment))
     write_observations(folder / "observations.csv", adjustment.problem.observations)
     clock.lap("files")
     summary = build_statistics(
@@ -382,8 +382,8 @@ def _pictures(run: FocusRun, name: str) -> dict[str, str]:
     return pictures
 
 
-def _cameras_ply(adjustment: Adjustment) -> str:
-    """Return the cameras as pyramids of lines, metres: apex at the main lens."""
+def draw_cameras(adjustment: Adjustment) -> str:
+    """Return a PLY file of the cameras as pyramids of lines, metres: apex at the main lens."""
     camera, state = adjustment.camera, adjustment.state
     width, height = camera.image_size
     places = state.positions_world_mm()
