@@ -14,7 +14,9 @@ from tests.bundle import cases
 
 
 def make_prior(scene, names=("F", "alpha", "beta"), size=1e-3):
-    vector = dict(zip(("F", "c_x", "c_y", "alpha", "beta"), scene.truth.array.as_vector()))
+    vector = dict(
+        zip(("F", "c_x", "c_y", "alpha", "beta"), scene.truth.array.as_vector(), strict=True)
+    )
     mean = np.array([vector[name] for name in names])
     root = np.diag(size * mean) @ (np.eye(len(names)) + 0.3)
     return JointPrior(tuple(names), mean, root @ root.T, "test")

@@ -22,7 +22,7 @@ from lifcal.scale import ScaleOptions
 from lifcal.simulate import Simulation, SimulationOptions
 from lifcal.virtual import DepthOptions, FocusEngine
 
-FRAMES = 14
+FRAMES = 12
 
 
 class Recording:
@@ -70,9 +70,9 @@ def recording():
 
 @pytest.fixture(scope="module")
 def grown(recording):
-    """A calibration without any hint, after ten frames."""
+    """A calibration without any hint, after nine frames."""
     calibrator = recording.start()
-    updates = [calibrator.add_frame(raw) for raw in recording.raws[:10]]
+    updates = [calibrator.add_frame(raw) for raw in recording.raws[:9]]
     yield calibrator, updates
     calibrator.close()
 
@@ -120,8 +120,8 @@ def test_advice_is_given_until_done(grown):
 
 
 def make_bad(recording):
-    raw = recording.raws[9]
-    blurred = smooth(raw.astype(np.float32), 2.5).astype(np.uint8)
+    raw = recording.raws[10]
+    blurred = smooth(raw.astype(np.float32), 0.9).astype(np.uint8)
     bright = np.where(raw > 60, 255, raw).astype(np.uint8)
     return {
         FrameStatus.DUPLICATE: recording.raws[5],
@@ -145,13 +145,13 @@ def test_bad_frames_change_nothing(recording, grown):
         assert not update.status.counts
         assert update.text.endswith(".")
         assert digest(calibrator) == before
-    late = calibrator.add_frame(recording.raws[12], timestamp=1.5)
+    late = calibrator.add_frame(recording.raws[11], timestamp=1.5)
     assert late.status is FrameStatus.OUT_OF_ORDER
-    sixteen = calibrator.add_frame(recording.raws[12].astype(np.uint16) * 256)
+    sixteen = calibrator.add_frame(recording.raws[11].astype(np.uint16) * 256)
     assert sixteen.status is FrameStatus.UNUSABLE
     assert "16 bits" in sixteen.text
     assert digest(calibrator) == before
-    float_frame = calibrator.add_frame(recording.raws[12].astype(np.float32))
+    float_frame = calibrator.add_frame(recording.raws[11].astype(np.float32))
     assert float_frame.status is FrameStatus.UNUSABLE
 
 
@@ -190,7 +190,12 @@ def test_after_a_stop_it_goes_on_as_if_there_had_been_none(recording, tmp_path):
 
 def test_the_window_is_bounded_and_what_left_is_kept(recording):
     calibrator = recording.start(
-        recording.known_camera(), window=8, lag=1, background=False, least_gain=0.0, least_motion=0.0
+        recording.known_camera(),
+        window=8,
+        lag=1,
+        background=False,
+        least_gain=0.0,
+        least_motion=0.0,
     )
     before = calibrator.state.prior
     most = 0

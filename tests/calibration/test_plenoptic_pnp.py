@@ -142,6 +142,4 @@ def test_too_few_matches_are_not_tested(rng):
     camera, model = make_camera()
     world, places, u, sigma, _ = make_matches(rng, camera, RigidTransform.identity(), n=20)
     pose = RigidTransform.identity()
-    assert (
-        estimate_pulls(camera, model.pixel_size_mm, pose, world, places, u, sigma, NOISE) == {}
-    )
+    assert estimate_pulls(camera, model.pixel_size_mm, pose, world, places, u, sigma, NOISE) == {}

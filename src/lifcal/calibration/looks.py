@@ -10,18 +10,10 @@ import numpy.typing as npt
 from lifcal.arrays import BoolArray, Float32Array, FloatArray, read_only
 from lifcal.calibration.views import flatten, to_gray
 from lifcal.imaging.features import detect_features
-from lifcal.imaging.filters import smooth
 from lifcal.imaging.frames import Frame, to_stored
 from lifcal.measure import sample_map
 from lifcal.virtual import FocusEngine
 
-_FINE_PX, _COARSE_PX = 1.0, 4.0
-"""Spreads of the Gaussians whose detail is compared: detail below the first is lost by blur, detail
-between them is not. In pixels of the focused image."""
-_DARK = 8
-"""Gray value (of 255) up to which a pixel has no part in the sharpness: it is mostly noise."""
-_NOISE_GRAY = 1.0
-"""Detail of a focused image that noise alone makes, gray values: it is not taken as sharpness."""
 _ONE_PLACE_PX = 0.5
 """Features nearer than this to each other are one: SIFT finds a corner once for each of its
 directions."""
@@ -39,7 +31,7 @@ class Look:
         Virtual depth and its standard deviation; NaN where the depth map does not know it.
     descriptors : (n, 128) uint8
     sharpness : float
-        Fine detail over coarser detail. It falls when a frame is blurred, and depends on the scene.
+        How sharply the frame shows depth; see `measure_sharpness`.
     """
 
     points_virt_px: FloatArray
@@ -109,25 +101,27 @@ def look_at(images: Images, scale: float, most_features: int) -> Look:
     keep = _is_first(places)
     places, descriptors = places[keep], descriptors[keep]
     raw = (places + 0.5) / scale - 0.5
+    u, sigma = sample_map(images.u, scale, raw), sample_map(images.sigma, scale, raw)
     return Look(
         read_only(raw),
-        read_only(sample_map(images.u, scale, raw)),
-        read_only(sample_map(images.sigma, scale, raw)),
+        read_only(u),
+        read_only(sigma),
         read_only(descriptors),
-        measure_sharpness(images.focused),
+        measure_sharpness(u, sigma),
     )
 
 
-def measure_sharpness(image: npt.NDArray[np.uint8]) -> float:
-    """Return the fine detail of a gray image over its coarser detail; 0 for a plain image."""
-    gray = image.astype(np.float32)
-    once, twice = smooth(gray, _FINE_PX), smooth(gray, _COARSE_PX)
-    lit = twice > _DARK
-    if not lit.any():
+def measure_sharpness(u: FloatArray, sigma_u: FloatArray) -> float:
+    """Return how sharply a frame shows depth: features with a depth, over its relative sigma.
+
+    Blur by less than a pixel of the raw makes it several times smaller, because depth is what
+    neighboring micro images differ by. 0 if no feature has a depth.
+    """
+    known = np.isfinite(u) & (sigma_u > 0.0)
+    if not known.any():
         return 0.0
-    fine = float(np.mean((gray - once)[lit] ** 2)) - _NOISE_GRAY**2
-    coarse = float(np.mean((once - twice)[lit] ** 2))
-    return float(np.sqrt(max(fine, 0.0) / max(coarse, _NOISE_GRAY**2)))
+    spread = float(np.median(sigma_u[known] / np.abs(u[known])))
+    return float(known.mean()) / max(spread, 1e-6)
 
 
 def _is_first(places: FloatArray) -> BoolArray:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lifcal.bundle import Adjustment, AdjustOptions, JointPrior, adjust
+from lifcal.bundle import Adjustment, AdjustOptions, JointPrior, Prior, adjust
 from lifcal.calibration.batch import calibrate_bench
 from lifcal.calibration.live_map import Keyframe, LiveMap
 from lifcal.calibration.options import CalibrateOptions
@@ -28,11 +28,14 @@ from lifcal.scale.markers import place_markers
 from lifcal.sfm import SfmModel
 from lifcal.virtual.optics import LensOptics
 
-_FEW_VIEWS = 8
-"""Keyframes below which the higher radial terms and the tilt of the array are held at zero: a few
-views do not tell them from c and from each other, and the estimate would run away."""
-_HELD_EARLY = ("k1", "k2")
-"""Brown's radial terms that are held in windows of few views."""
+_RADIAL_POWERS = {"k1": 5, "k2": 7}
+"""Brown's higher radial terms, and the power of the radius with which each displaces a point."""
+_RADIAL_SIGMA = 0.002
+"""Standard deviation of the displacement by each of these terms at the left and right edge of the
+image, as a part of half its width. Few views do not tell the terms from c and from each other, and
+the estimate would run away. Lenses of plenoptic cameras have some tenths of a per mille."""
+_BY_PRIOR = 0.7
+"""A term is held, rather than estimated, if its sigma is more than this part of its prior's."""
 _NEVER_KEPT = (*TILT_PARAMETERS, "g")
 """Intrinsics that are not part of the prior: each window estimates the tilt anew, if it pays, with
 a prior of its own, and the strength of the focus term is held or has its own prior too."""
@@ -84,7 +87,7 @@ class Solution:
     prior : JointPrior or None
         What the keyframes that leave say, with the prior before; None if none leave.
     held : tuple of str
-        Intrinsics that were held because the window does not determine them yet.
+        Intrinsics that the window does not determine yet: their priors hold them.
     """
 
     adjustment: Adjustment
@@ -111,8 +114,9 @@ def solve_window(work: WindowWork, listener: Listener | None = None) -> Solution
 
 
 def _solve(work: WindowWork, listener: Listener) -> Solution:
-    few = len(work.keyframes) < _FEW_VIEWS
-    options = _hold_early(work.options) if few else work.options
+    options = work.options
+    if work.rounds:
+        options = _add_priors(options, work.grid.image_size[0])
     options = replace(options, scale=_make_patient(options.scale, work.seen_markers))
     bench = Workbench(work.grid, work.optics, work.image_scale, options)
     for keyframe in work.keyframes:
@@ -137,20 +141,33 @@ def _solve(work: WindowWork, listener: Listener) -> Solution:
         for _ in range(work.rounds - 1):
             bench.accept(found)
             found = bench.adjust(bench.measure())
-    held = tuple(name for name in options.adjust.fixed if few and name in _HELD_EARLY)
+    sigmas, priors = found.covariance.sigmas(), bench.adjust_options.priors
+    held = tuple(
+        name
+        for name, known in priors.items()
+        if name in sigmas and sigmas[name] > _BY_PRIOR * known.sigma
+    )
+    stages = tuple(replace(stage, seconds=0.0) for stage in found.summary.stages)
+    found = replace(found, summary=replace(found.summary, stages=stages))
     prior = None
     if work.closes:
         prior = _close(bench, found, work.keyframes[: work.closes], metric)
     return Solution(found, prior, held)
 
 
-def _hold_early(options: CalibrateOptions) -> CalibrateOptions:
+def _add_priors(options: CalibrateOptions, width: int) -> CalibrateOptions:
+    """Return the options with weak priors on what a few views do not determine."""
     given = options.adjust
-    fixed: dict[str, float | None] = dict(given.fixed)
-    if given.distortion in ("brown", "auto"):
-        fixed |= {name: 0.0 for name in _HELD_EARLY if name not in (*fixed, *given.priors)}
-    tilt = "none" if given.tilt == "auto" else given.tilt
-    return replace(options, adjust=replace(given, fixed=fixed, tilt=tilt))
+    if given.distortion not in ("brown", "auto"):
+        return options
+    half = 0.5 * width
+    weak = {
+        name: Prior(0.0, _RADIAL_SIGMA * half / half**power)
+        for name, power in _RADIAL_POWERS.items()
+        if name not in given.fixed
+    }
+    adjusted = replace(given, distortion="brown", priors={**weak, **given.priors})
+    return replace(options, adjust=adjusted)
 
 
 def _has_beta(prior: JointPrior | None) -> bool:

@@ -129,8 +129,8 @@ def run_live(
 
     Raises
     ------
-    LifcalError, KeyboardInterrupt
-        What ended the frames, if there is no result yet.
+    LifcalError
+        If there is no result yet: what ended the frames, or that they do not determine the camera.
     """
     listener = choose_listener(listener)
     with hold_folder(out):
@@ -166,12 +166,15 @@ def run_live(
         except (KeyboardInterrupt, LifcalError) as error:
             ended = error
         if run is None:
-            assert ended is not None
-            raise ended
+            if isinstance(ended, LifcalError):
+                raise ended
+            raise DataError("interrupted before the first frames had come in: nothing is written")
         try:
             return run.write_result(), ended
-        except EstimationError as error:
-            raise ended or error from None
+        except EstimationError:
+            if isinstance(ended, LifcalError):
+                raise ended from None
+            raise
         finally:
             run.calibrator.close()
 
