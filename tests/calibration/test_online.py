@@ -12,6 +12,7 @@ from lifcal.calibration import (
     OnlineCalibrator,
     OnlineOptions,
 )
+from lifcal.calibration.drift import Drift, follow_change
 from lifcal.camera import NoDistortion, PlenopticCamera
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.grid.flat_field import vignetting_from_white
@@ -155,7 +156,56 @@ def test_bad_frames_change_nothing(recording, grown):
     assert float_frame.status is FrameStatus.UNUSABLE
 
 
-def test_after_a_stop_it_goes_on_as_if_there_had_been_none(recording, tmp_path):
+def say_what_goes_wrong(straight, resumed, monkeypatch):
+    """An earlier calibration that the frames contradict, and a window that determines nothing."""
+    prior = straight.state.prior
+    sigmas = np.sqrt(np.diag(prior.covariance))
+    straight.state.prior = replace(prior, mean=prior.mean + 10.0 * sigmas)
+    straight._noticed = []
+    straight._compare_prior(straight.state.solution.adjustment)
+    assert [each.code for each in straight._noticed] == ["prior-contradicted"]
+    straight.state.prior = prior
+
+    def fail(*_):
+        raise EstimationError("nothing is determined", stage="bundle")
+
+    monkeypatch.setattr("lifcal.calibration.online.solve_window", fail)
+    resumed._noticed = []
+    if resumed.state.pending is None:
+        resumed._begin()
+    resumed._take_in()
+    assert [each.code for each in resumed._noticed] == ["online-not-determined"]
+    monkeypatch.undo()
+
+
+def test_a_lens_that_is_focused_anew_is_noticed(recording, grown):
+    """The map is given a camera whose lens is elsewhere, as if it had been focused since."""
+    calibrator, _ = grown
+    pixel = calibrator.options.pixel_size_mm
+    true = recording.camera.parameters.lens_to_array_mm
+    calibrator._forget_pending()
+    live = calibrator.map
+    live.camera = follow_change(live.camera, pixel, Drift("b_L0", -0.003 * true, 1))
+    landmarks = len(live.points_world)
+    findings = []
+    for raw in recording.raws[9:]:
+        update = calibrator.add_frame(raw)
+        findings += update.findings
+        if findings:
+            break
+    (changed,) = findings
+    assert changed.code == "camera-changed"
+    assert changed.evidence["parameter"] == "b_L0"
+    assert changed.evidence["change"] == pytest.approx(0.003 * true, rel=0.25)
+    assert update.values["b_L0"] == pytest.approx(true, rel=1e-3)
+    assert update.sigmas["b_L0"] > 0.02 * true
+    assert not update.done
+    assert calibrator.state.prior.source == "earlier calibration"
+    assert not live.keyframes
+    assert len(live.points_world) == landmarks  # the scene has not changed
+
+
+def test_after_a_stop_it_goes_on_as_if_there_had_been_none(recording, tmp_path, monkeypatch):
     """Saved while an adjustment is under way, and with frames that were in the background."""
     camera = recording.known_camera()
     straight, stopped = (recording.start(camera, background=True) for _ in range(2))
@@ -176,6 +226,7 @@ def test_after_a_stop_it_goes_on_as_if_there_had_been_none(recording, tmp_path):
         assert one.advice == other.advice
     assert digest(resumed) == digest(straight)
     assert straight.state.solution is not None
+    say_what_goes_wrong(straight, resumed, monkeypatch)
     # the earlier calibration gives the scale, and is known better now
     assert straight.state.sigmas["F"] < 2e-3 * camera.array.focal_px
     straight.close()

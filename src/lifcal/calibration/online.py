@@ -266,6 +266,15 @@ class Pending:
     closes: int
 
 
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What an adjustment found, and what further frames would be worth."""
+
+    solution: Solution
+    worth: Worth | None
+    advice: Advice | None
+
+
 @dataclass(eq=False)
 class OnlineState:
     """All that an online calibration knows; two runs with equal states go on alike.
@@ -340,7 +349,7 @@ class OnlineCalibrator:
         self._bayer = bayer
         self._listener = choose_listener(listener)
         self._executor = ThreadPoolExecutor(1, "lifcal-online") if self.online.background else None
-        self._future: Future[Solution] | None = None
+        self._future: Future[Answer] | None = None
         self._markers: dict[int, list[Marker]] = {}
         self._worth: Worth | None = None
         self._advice: Advice | None = None
@@ -575,13 +584,13 @@ class OnlineCalibrator:
         keyframes = tuple(replace(frame) for frame in live.keyframes)
         pending = Pending(state.clock, keyframes, replace(live, keyframes=[*keyframes]), True, 0)
         try:
-            solution = solve_window(self._make_work(pending), self._listener)
+            answer = self._answer(self._make_work(pending), self._listener)
         except EstimationError:
             return None
         state.map, state.waiting = live, []
         state.n_keyframes = len(live.keyframes)
         state.solved_until = live.keyframes[-1].index
-        self._accept(solution, pending)
+        self._accept(answer, pending)
         return state.last_pose
 
     # Tracking
@@ -682,9 +691,8 @@ class OnlineCalibrator:
     def _submit(self) -> None:
         assert self.state.pending is not None
         if self._executor is not None:
-            self._future = self._executor.submit(
-                solve_window, self._make_work(self.state.pending), Listener()
-            )
+            work = self._make_work(self.state.pending)
+            self._future = self._executor.submit(self._answer, work, Listener())
 
     def _make_work(self, pending: Pending, rounds: int | None = None) -> WindowWork:
         options = self.options
@@ -711,7 +719,10 @@ class OnlineCalibrator:
         state.pending = None
         future, self._future = self._future, None
         try:
-            solution = solve_window(self._make_work(pending)) if future is None else future.result()
+            if future is None:
+                answer = self._answer(self._make_work(pending), Listener())
+            else:
+                answer = future.result()
         except EstimationError as error:
             self._notice(
                 "online-not-determined",
@@ -721,10 +732,35 @@ class OnlineCalibrator:
             if pending.closes:
                 self._leave(pending.keyframes[: pending.closes])
             return
-        self._accept(solution, pending)
+        self._accept(answer, pending)
 
-    def _accept(self, solution: Solution, pending: Pending) -> None:
+    def _answer(self, work: WindowWork, listener: Listener) -> Answer:
+        """Adjust a window, and tell what further frames would be worth; in any thread."""
+        solution = solve_window(work, listener)
+        return Answer(solution, *self._assess(solution.adjustment))
+
+    def _assess(self, found: Adjustment) -> tuple[Worth | None, Advice | None]:
+        """Return what tells the worth of further frames, and the advice from the last view."""
+        engine = self.engine
+        depth_range = engine.options.depth_range
+        assert depth_range is not None
+        try:
+            worth = Worth(
+                found,
+                engine.grid,
+                engine.optics.radius_px,
+                depth_range,
+                self.options.scale.length_error,
+                self.options.measure.magnification_error,
+            )
+            last = found.cam_from_world[-1]
+            return worth, worth.advise(last, _list_values(found), self.targets)
+        except EstimationError:
+            return None, None
+
+    def _accept(self, answer: Answer, pending: Pending) -> None:
         """Go on from an adjustment: camera, poses of its keyframes, landmarks."""
+        solution = answer.solution
         state, found = self.state, solution.adjustment
         live = state.map
         assert live is not None
@@ -766,7 +802,7 @@ class OnlineCalibrator:
                 state.prior = solution.prior
             self._leave(pending.keyframes[: pending.closes])
         state.world_from_found = world_from_found
-        self._tell(found)
+        self._tell(found, answer)
 
     def _leave(self, keyframes: tuple[Keyframe, ...]) -> None:
         """Let keyframes leave the window."""
@@ -777,49 +813,17 @@ class OnlineCalibrator:
         for index in gone:
             self._markers.pop(index, None)
 
-    def _tell(self, found: Adjustment) -> None:
+    def _tell(self, found: Adjustment, answer: Answer) -> None:
         """Note what is known by now, and what would help."""
         state = self.state
         sigmas = found.covariance.sigmas()
-        metric = found.problem.scale_source is not None
-        names = (*ARRAY_PARAMETERS, *PHYSICAL_PARAMETERS)
-        lengths = ("beta", "f_L", "b_L0", "B")
-        array = dict(zip(ARRAY_PARAMETERS, found.state.array.as_vector().tolist(), strict=True))
-        physical = dict(
-            zip(PHYSICAL_PARAMETERS, found.camera.parameters.as_vector().tolist(), strict=True)
-        )
-        values = {**array, **physical}
-        state.values = {
-            name: values[name] for name in dict.fromkeys(names) if metric or name not in lengths
-        }
+        state.values = _list_values(found)
         state.sigmas = {name: sigmas[name] for name in state.values}
         if not state.done and is_met(state.values, state.sigmas, self.targets):
             state.done = True
             self._notice("online-done", "all targets are met", targets=self.online.targets)
-        self._judge_worth(found)
+        self._worth, self._advice = answer.worth, None if state.done else answer.advice
         self._compare_prior(found)
-
-    def _judge_worth(self, found: Adjustment) -> None:
-        """Prepare what tells the worth of further frames, and the advice."""
-        engine, state = self.engine, self.state
-        scale, magnification = (
-            self.options.scale.length_error,
-            self.options.measure.magnification_error,
-        )
-        depth_range = engine.options.depth_range
-        assert depth_range is not None
-        try:
-            self._worth = Worth(
-                found, engine.grid, engine.optics.radius_px, depth_range, scale, magnification
-            )
-            pose = state.last_pose
-            self._advice = (
-                None
-                if pose is None or state.done
-                else self._worth.advise(self._to_solution(pose), state.values, self.targets)
-            )
-        except EstimationError:
-            self._worth, self._advice = None, None
 
     def _to_solution(self, cam_from_world: RigidTransform) -> RigidTransform:
         """Return a pose in the frame of the last adjustment."""
@@ -1009,12 +1013,24 @@ class OnlineCalibrator:
         self._markers.clear()
         self._worth, self._advice = None, None
         if state.solution is not None and state.map is not None:
-            self._judge_worth(state.solution.adjustment)
+            self._worth, advice = self._assess(state.solution.adjustment)
+            self._advice = None if state.done else advice
         if state.pending is not None:
             self._submit()
 
 
 # Small helpers
+
+
+def _list_values(found: Adjustment) -> dict[str, float]:
+    """Return the parameters in both forms; without a scale, those that need none."""
+    array = dict(zip(ARRAY_PARAMETERS, found.state.array.as_vector().tolist(), strict=True))
+    physical = found.camera.parameters.as_vector().tolist()
+    values = {**array, **dict(zip(PHYSICAL_PARAMETERS, physical, strict=True))}
+    if found.problem.scale_source is None:
+        for name in ("beta", "f_L", "b_L0", "B"):
+            del values[name]
+    return values
 
 
 def _empty(array: PinholeArray) -> Reconstruction:
