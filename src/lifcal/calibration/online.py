@@ -355,6 +355,8 @@ class OnlineCalibrator:
         self._advice: Advice | None = None
         self._noticed: list[Finding] = []
         self._earlier = camera
+        self.last_focused: npt.NDArray[np.uint8] | None = None
+        """Focused image of the last frame, for people; None before the first."""
         self.state = OnlineState(depth_range=engine.options.depth_range)
         if camera is not None:
             self.state.prior = _prior_of_camera(camera, options.pixel_size_mm)
@@ -463,6 +465,7 @@ class OnlineCalibrator:
             images = self._focus(frame)
         except EstimationError:
             return FrameStatus.BLURRED, "It shows no depth.", None
+        self.last_focused = images.focused
         look = look_at(images, self.engine.options.scale, online.features)
         reference = self._reference_sharpness()
         if look.sharpness < online.least_sharpness * reference:

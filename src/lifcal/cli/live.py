@@ -23,6 +23,8 @@ from lifcal.sources import check_files
 
 if TYPE_CHECKING:
     from lifcal.calibration import Update
+    from lifcal.pipeline.live import LiveRun
+    from lifcal.report.live_page import LivePage
 
 _SCALE = "Scale"
 _SHOWN = ("F", "B", "c_x", "c_y")
@@ -88,6 +90,14 @@ def live(
         str, typer.Option(help="ArUco dictionary of the printed markers.", rich_help_panel=_SCALE)
     ] = "DICT_6X6_250",
     points: Annotated[int, typer.Option(help="Scene points to measure at the end.")] = 1000,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page/--no-page",
+            help="Serve a page on this computer that follows the run: image, map, parameters.",
+        ),
+    ] = True,
+    port: Annotated[int, typer.Option(help="Port of the page; 0 takes a free one.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Calibrate a camera while frames come in, and say which motion would help most.
@@ -97,29 +107,37 @@ def live(
     """
     check_files(white, grid, xml, marker_distances, camera)
     from lifcal.pipeline import live as run
+    from lifcal.report.live_page import LivePage
 
     listener = RichListener()
-    found, ended = run(
-        source,
-        out,
-        pixel_size_um=pixel_size_um,
-        white=white,
-        grid=grid,
-        xml=xml,
-        bayer=bayer,
-        camera=camera,
-        target=target,
-        until_done=until_done,
-        idle_s=idle,
-        bits=bits,
-        focal_length_mm=focal_length_mm,
-        marker_size_mm=marker_size_mm,
-        marker_distances=marker_distances,
-        dictionary=dictionary,
-        points=points,
-        listener=listener,
-        on_update=None if is_quiet() else lambda _, update: say_progress(describe(update)),
-    )
+    shown = LivePage(port) if page else None
+    try:
+        if shown is not None and not is_quiet():
+            say_progress(f"look at {shown.url}")
+        found, ended = run(
+            source,
+            out,
+            pixel_size_um=pixel_size_um,
+            white=white,
+            grid=grid,
+            xml=xml,
+            bayer=bayer,
+            camera=camera,
+            target=target,
+            until_done=until_done,
+            idle_s=idle,
+            bits=bits,
+            focal_length_mm=focal_length_mm,
+            marker_size_mm=marker_size_mm,
+            marker_distances=marker_distances,
+            dictionary=dictionary,
+            points=points,
+            listener=listener,
+            on_update=lambda live, update: _show(live, update, shown),
+        )
+    finally:
+        if shown is not None:
+            shown.close()
     if as_json:
         print(json.dumps(found.summary, indent=2))
     else:
@@ -131,6 +149,16 @@ def live(
     if ended is not None:
         say_error(str(ended))
         raise SystemExit(EXIT_ERROR)
+
+
+def _show(run: LiveRun, update: Update, page: LivePage | None) -> None:
+    """Show what became of a frame: a line, and the page."""
+    from lifcal.pipeline.live import describe_step
+
+    if not is_quiet():
+        say_progress(describe(update))
+    if page is not None:
+        page.show(describe_step(run, update))
 
 
 def describe(update: Update) -> str:

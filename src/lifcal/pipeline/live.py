@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from lifcal import __version__
-from lifcal.arrays import Float32Array
+from lifcal.arrays import Float32Array, FloatArray
 from lifcal.bundle import Adjustment
 from lifcal.bundle.files import write_adjustment
 from lifcal.calibration import CalibrateOptions, OnlineCalibrator, OnlineOptions, Update
@@ -30,12 +30,14 @@ from lifcal.files import (
     write_json,
     write_text,
 )
+from lifcal.geometry import RigidTransform
 from lifcal.listener import Listener, choose_listener
 from lifcal.pipeline.calibration import Calibration, draw_cameras
 from lifcal.pipeline.finished import FILES, digest_results
 from lifcal.pipeline.live_sources import LiveFrame, open_source
 from lifcal.reconstruction import write_observations
 from lifcal.report import FrameEntry, build_statistics, write_report
+from lifcal.report.live_page import LiveStep
 from lifcal.virtual import DepthOptions, FocusEngine
 
 if TYPE_CHECKING:
@@ -222,6 +224,41 @@ def _refuse(run: LiveRun, work: Path, name: str, why: str, listener: Listener) -
     run.findings.append(finding)
     listener.finding(finding)
     append_line(work / "frames.jsonl", json.dumps({"name": name, "status": "unusable"}))
+
+
+def describe_step(run: LiveRun, update: Update) -> LiveStep:
+    """Return what the page shows after a frame."""
+    calibrator = run.calibrator
+    live = calibrator.map
+    nothing = np.zeros((0, 3))
+    limits = {
+        name: target.limit(update.values[name])
+        for target in calibrator.targets
+        for name in target.parameters
+        if name in update.values
+    }
+    poses = [] if live is None else [frame.cam_from_world for frame in live.keyframes]
+    path = [pose for _, pose in calibrator.path]
+    return LiveStep(
+        update.name,
+        str(update.status),
+        update.text,
+        "" if update.advice is None else update.advice.text,
+        update.done,
+        update.n_keyframes,
+        update.values,
+        update.sigmas,
+        limits,
+        update.coverage,
+        nothing if live is None else live.points_world,
+        _list_places(poses),
+        _list_places(path),
+        calibrator.last_focused,
+    )
+
+
+def _list_places(poses: Sequence[RigidTransform]) -> FloatArray:
+    return np.array([pose.inverse().translation_mm for pose in poses]).reshape(-1, 3)
 
 
 # What a run keeps to go on
