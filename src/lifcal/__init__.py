@@ -32,7 +32,7 @@ logging.getLogger("lifcal").addHandler(logging.NullHandler())
 compiled_cache.prepare()
 
 if TYPE_CHECKING:
-    from lifcal.calibration import CalibrateOptions, Workbench
+    from lifcal.calibration import CalibrateOptions, OnlineCalibrator, Workbench
     from lifcal.camera import (
         MicroLensGrid,
         PlenopticCamera,
@@ -61,6 +61,7 @@ _HOME = {
     "Listener": "lifcal.listener",
     "MetricOptions": "lifcal.metric",
     "MicroLensGrid": "lifcal.camera",
+    "OnlineCalibrator": "lifcal.calibration",
     "PlenopticCamera": "lifcal.camera",
     "RigidTransform": "lifcal.geometry",
     "Simulation": "lifcal.simulate",
@@ -93,6 +94,7 @@ __all__ = [
     "Listener",
     "MetricOptions",
     "MicroLensGrid",
+    "OnlineCalibrator",
     "PlenopticCamera",
     "RigidTransform",
     "Simulation",

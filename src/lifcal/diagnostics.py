@@ -452,6 +452,29 @@ KINDS: Mapping[str, FindingKind] = {
         "Depths are too large for the usual unit of 16-bit depth maps, so a coarser unit is used.",
         "Read the unit from camera.yaml or intrinsics.json.",
     ),
+    # online
+    "online-not-determined": FindingKind(
+        _NOTE,
+        "The keyframes of an online calibration do not determine the camera yet.",
+        "Go on: move nearer and farther, sideways, and turn the camera.",
+    ),
+    "online-done": FindingKind(
+        _NOTE,
+        "All targets of an online calibration are met.",
+        "Nothing: the recording can end.",
+    ),
+    "camera-changed": FindingKind(
+        _CAUTION,
+        "In the middle of an online calibration the camera changed: the lens was focused anew, or "
+        "the array or the lens was moved.",
+        "Go on, if this was on purpose: what has changed is estimated anew.",
+    ),
+    "prior-contradicted": FindingKind(
+        _CAUTION,
+        "The frames of an online calibration contradict the earlier calibration that it was "
+        "started with.",
+        "If the lens was focused anew, calibrate with --known instead, or without --camera.",
+    ),
 }
 """All codes that a finding can have."""
 

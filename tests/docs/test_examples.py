@@ -10,6 +10,7 @@ from lifcal.metric import read_cloud
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAID = {
+    "camera_callback.py": ("waiting: ", "used: F = ", "the true F is"),
     "own_order.py": ("f_L = ", "truth"),
     "raws_to_cloud.py": ("scale from markers", "fused.ply: "),
     "listen.py": (

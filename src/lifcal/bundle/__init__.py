@@ -16,7 +16,7 @@ from lifcal.bundle.cross_validation import (
 )
 from lifcal.bundle.focus import FocusTerm, focal_planes_from_paper
 from lifcal.bundle.linear import Layout, Loss
-from lifcal.bundle.problem import Follows, Prior, Problem
+from lifcal.bundle.problem import Follows, JointPrior, Prior, Problem
 from lifcal.bundle.scale import CameraPositions, Distances, read_distances
 from lifcal.bundle.selection import grid_from_observations
 from lifcal.bundle.solver import Iteration, SolverOptions, SolverSummary, solve
@@ -50,6 +50,7 @@ __all__ = [
     "FocusTerm",
     "Follows",
     "Iteration",
+    "JointPrior",
     "Layout",
     "Loss",
     "OutlierCounts",

@@ -32,7 +32,7 @@ from lifcal.bundle.degeneracy import (
 from lifcal.bundle.focus import FocusTerm
 from lifcal.bundle.linear import LOSSES, Layout, count_parameters
 from lifcal.bundle.minima import OtherMinimum, describe_other_minimum, find_other_minimum
-from lifcal.bundle.problem import LENGTHS, Prior, Problem
+from lifcal.bundle.problem import LENGTHS, JointPrior, Prior, Problem
 from lifcal.bundle.scale import CameraPositions, Distances, compute_spans, find_ids
 from lifcal.bundle.selection import (
     check_inside,
@@ -246,6 +246,7 @@ def adjust(
     *,
     distances: Distances | None = None,
     positions: CameraPositions | None = None,
+    joint: JointPrior | None = None,
     on_iteration: Callable[[str, Iteration], None] | None = None,
 ) -> Adjustment:
     """Calibrate a camera from observations and start values.
@@ -265,6 +266,8 @@ def adjust(
         Known distances and known camera positions, which give the metric scale. Without them (and
         without known f_L, b_L0 or B), lengths in the scene, beta and B have no metric meaning, and
         the summary says so.
+    joint : JointPrior, optional
+        What is known of intrinsics of the pinhole-array form, with their correlations.
     on_iteration : callable, optional
         Called with the name of the stage and the `Iteration` after every iteration.
 
@@ -287,6 +290,7 @@ def adjust(
     positions = keep_known_views(positions, observations, findings)
     run = _Run(options, on_iteration)
     problem = _make_problem(observations, state, pixel_size_mm, options, distances, positions)
+    problem = replace(problem, joint=joint)
     problem = _add_tilt_prior(problem, options, grid.image_size)
     if problem.scale_source is None:
         findings.append(

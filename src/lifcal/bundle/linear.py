@@ -680,6 +680,16 @@ def extra_rows(layout: Layout, state: Reconstruction) -> tuple[sparse.csr_matrix
             add(i, columns_of, slope / prior.sigma)
             residuals.append(np.array([(value - prior.value) / prior.sigma]))
         start += len(priors)
+    if problem.joint is not None:
+        joint = problem.joint
+        held = np.array([problem.names.index(name) for name in joint.names])
+        add(
+            np.arange(len(held))[:, None],
+            layout.theta_part.start + held[None, :],
+            joint.whitening,
+        )
+        residuals.append(joint.whitening @ (state.as_vector()[held] - joint.mean))
+        start += len(held)
     if problem.distances is not None:
         ends = problem.distance_points
         span = compute_spans(state.points_world_mm, ends)

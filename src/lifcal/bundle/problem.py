@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from lifcal.arrays import BoolArray, FloatArray, IntArray, read_only
+from lifcal.arrays import BoolArray, FloatArray, IntArray, check_array, read_only
 from lifcal.bundle.focus import FocusTerm
 from lifcal.bundle.scale import CameraPositions, Distances, find_ids
 from lifcal.camera import (
@@ -72,6 +72,61 @@ class Prior:
 
 
 @dataclass(frozen=True, eq=False)
+class JointPrior:
+    """What is known of several intrinsics together: a normal distribution.
+
+    It is what is left of observations that have been used before, or of an earlier calibration.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Intrinsics of the pinhole-array form.
+    mean : (n,) float64
+    covariance : (n, n) float64
+        Positive definite.
+    source : str
+        Where it comes from; it gives the scale if beta is among the names.
+    """
+
+    names: tuple[str, ...]
+    mean: FloatArray
+    covariance: FloatArray
+    source: str
+
+    def __post_init__(self) -> None:
+        n = len(self.names)
+        mean = check_array(self.mean, "mean", (n,), finite=True)
+        covariance = check_array(self.covariance, "covariance", (n, n), finite=True)
+        object.__setattr__(self, "mean", read_only(mean.copy()))
+        object.__setattr__(self, "covariance", read_only(covariance.copy()))
+        scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        if len(set(self.names)) != n or not (scale > 0.0).all():
+            raise InputError(f"a joint prior of {', '.join(self.names)} needs positive variances")
+        scaled = covariance / scale[:, None] / scale
+        if not np.linalg.eigvalsh(0.5 * (scaled + scaled.T))[0] > 0.0:
+            raise InputError("the covariance of a joint prior is not positive definite")
+
+    @cached_property
+    def whitening(self) -> FloatArray:
+        """Matrix that takes a deviation from the mean to independent standard deviations."""
+        scale = np.sqrt(np.diag(self.covariance))
+        factor = np.linalg.cholesky(self.covariance / scale[:, None] / scale)
+        return read_only(np.linalg.inv(factor) / scale)
+
+    def select(self, names: Collection[str]) -> JointPrior | None:
+        """Return what is known of some of them, whatever the others are; None if of none."""
+        places = [i for i, name in enumerate(self.names) if name in names]
+        if not places:
+            return None
+        return JointPrior(
+            tuple(self.names[i] for i in places),
+            self.mean[places],
+            self.covariance[np.ix_(places, places)],
+            self.source,
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
     """A bundle adjustment, ready to be solved.
 
@@ -93,6 +148,8 @@ class Problem:
         None: the term is off. Else the start must have a strength: `Reconstruction.with_focus`.
     active : (n_obs,) bool or None
         Observations to use; None: all.
+    joint : JointPrior or None
+        On intrinsics of the pinhole-array form, besides `priors`.
     """
 
     observations: Observations
@@ -104,6 +161,7 @@ class Problem:
     positions: CameraPositions | None = None
     focus: FocusTerm | None = None
     active: BoolArray | None = None
+    joint: JointPrior | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.pixel_size_mm) and self.pixel_size_mm > 0.0):
@@ -125,6 +183,9 @@ class Problem:
         for name in (*self.fixed, *self.priors):
             if name not in known:
                 raise ConfigError.unknown("parameter", name, known)
+        for name in () if self.joint is None else self.joint.names:
+            if name not in self.names:
+                raise ConfigError.unknown("parameter", name, self.names)
         for name, prior in self.priors.items():
             if prior.follows is not None and not {name, prior.follows.name} <= set(LENGTHS):
                 raise InputError(f"the prior of {name} follows {prior.follows.name}: not lengths")
@@ -203,6 +264,8 @@ class Problem:
             sources.append(f"known {', '.join(uncertain)}")
         if "beta" in self.priors:
             sources.append("known beta")
+        if self.joint is not None and "beta" in self.joint.names:
+            sources.append(self.joint.source)
         return " and ".join(sources) or None
 
     @cached_property

@@ -21,7 +21,7 @@ from lifcal.bundle.adjustment import Adjustment
 from lifcal.bundle.covariance import Covariance
 from lifcal.bundle.cross_validation import CrossValidation, Split
 from lifcal.bundle.focus import FocusTerm
-from lifcal.bundle.problem import Follows, Prior, Problem
+from lifcal.bundle.problem import Follows, JointPrior, Prior, Problem
 from lifcal.bundle.scale import CameraPositions, Distances
 from lifcal.bundle.summary import AdjustSummary, OutlierCounts, ResidualScale, Stage
 from lifcal.camera import OverlapDiscs, PinholeArray, PlenopticCamera
@@ -42,6 +42,7 @@ _CLASSES: Mapping[str, type] = {
         Distances,
         FocusTerm,
         Follows,
+        JointPrior,
         Observations,
         OutlierCounts,
         OverlapDiscs,
@@ -119,10 +120,28 @@ def _encode(value: Any, arrays: dict[str, Any]) -> Any:
     raise TypeError(f"a record cannot hold a {type(value).__name__}")
 
 
-def _decode(value: Any, arrays: Mapping[str, Any]) -> Any:
+def encode(value: Any, arrays: dict[str, Any]) -> Any:
+    """Return a value as JSON, and add its arrays to `arrays` by name; cameras become None."""
+    return _encode(value, arrays)
+
+
+def decode(value: Any, arrays: Mapping[str, Any], classes: Mapping[str, type] | None = None) -> Any:
+    """Return what `encode` was given; KeyError, TypeError or ValueError if it is not whole.
+
+    Parameters
+    ----------
+    value : JSON
+    arrays : mapping of str to array
+    classes : mapping of str to class, optional
+        Records that may be built besides those of an adjustment, by the names of their classes.
+    """
+    return _decode(value, arrays, {**_CLASSES, **(classes or {})})
+
+
+def _decode(value: Any, arrays: Mapping[str, Any], classes: Mapping[str, type] = _CLASSES) -> Any:
     """Return what `_encode` was given; KeyError, TypeError or ValueError if it is not whole."""
     if isinstance(value, list):
-        return [_decode(part, arrays) for part in value]
+        return [_decode(part, arrays, classes) for part in value]
     if not isinstance(value, dict):
         return value
     if "array" in value:
@@ -133,9 +152,10 @@ def _decode(value: Any, arrays: Mapping[str, Any]) -> Any:
         return Finding.from_dict(value["finding"])
     if "mapping" in value:
         return {
-            _decode(name, arrays): _decode(content, arrays) for name, content in value["mapping"]
+            _decode(name, arrays, classes): _decode(content, arrays, classes)
+            for name, content in value["mapping"]
         }
     if "tuple" in value:
-        return tuple(_decode(part, arrays) for part in value["tuple"])
-    named = {name: _decode(part, arrays) for name, part in value["fields"].items()}
-    return _CLASSES[value["record"]](**named)
+        return tuple(_decode(part, arrays, classes) for part in value["tuple"])
+    named = {name: _decode(part, arrays, classes) for name, part in value["fields"].items()}
+    return classes[value["record"]](**named)

@@ -18,6 +18,8 @@ from lifcal.bundle import (
     AdjustOptions,
     CameraPositions,
     Distances,
+    JointPrior,
+    VirtualStart,
     adjust,
 )
 from lifcal.bundle.cross_validation import name_world_split
@@ -168,6 +170,8 @@ class Workbench:
     recording_names: tuple[str, ...] = ()
     views: list[View] = field(default_factory=list)
     """Those that have a pose, once `start` was called."""
+    joint: JointPrior | None = None
+    """What is known of the intrinsics from elsewhere, with their correlations."""
     array_to_sensor_px: float | None = None
     """B, as soon as it is known: not before the first adjustment, and not without a scale."""
     _finished: Finished | None = None
@@ -296,6 +300,30 @@ class Workbench:
         self.views = [self.views[i] for i in np.flatnonzero(times_registered).tolist()]
         self._begin, self._reconstruction = begin, begin.reconstruction
         self._findings["start"] = tuple(found for each in models for found in each.findings)
+
+    def begin(
+        self, reconstruction: Reconstruction, point_indices: IntArray, view_indices: IntArray
+    ) -> None:
+        """Begin from a camera, poses and points that are known, those of a map for example.
+
+        It takes the place of `start`.
+
+        Parameters
+        ----------
+        reconstruction : Reconstruction
+            With one pose for each view that was added, in their order.
+        point_indices, view_indices : (n_tracked,) int64
+            Which point was found in which view, sorted by point and view.
+        """
+        if len(reconstruction.rotations) != len(self.views):
+            raise InputError(
+                f"the reconstruction has {len(reconstruction.rotations)} poses, "
+                f"{len(self.views)} views were added"
+            )
+        unknown = VirtualStart(reconstruction, np.nan, np.nan, np.nan, np.nan)
+        worlds = np.zeros(len(self.views), np.int64)
+        self._begin = ViewStart(reconstruction, point_indices, view_indices, unknown, worlds)
+        self._reconstruction = reconstruction
 
     def choose_points(self, listener: Listener | None = None) -> None:
         """Ask for the scale, and choose points and the micro images that show them.
@@ -443,6 +471,7 @@ class Workbench:
             self.adjust_options,
             distances=distances,
             positions=positions,
+            joint=self.joint,
         )
 
     def accept(self, found: Adjustment) -> None:

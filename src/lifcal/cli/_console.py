@@ -49,6 +49,11 @@ def be_quiet(value: bool) -> None:
     _quiet = value
 
 
+def is_quiet() -> bool:
+    """Tell whether progress and notes are left out."""
+    return _quiet
+
+
 @functools.cache
 def output() -> Console:
     """Return the console for results."""

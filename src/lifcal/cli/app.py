@@ -22,6 +22,7 @@ from lifcal.cli.evaluate import evaluate
 from lifcal.cli.export import export
 from lifcal.cli.focus import focus
 from lifcal.cli.grid import grid
+from lifcal.cli.live import live
 from lifcal.cli.markers import markers
 from lifcal.cli.pick import pick
 from lifcal.cli.simulate import simulate
@@ -89,6 +90,14 @@ app.command(
         "lifcal calibrate new/raw --pixel-size-um 5.5 --known camera/camera.json -o refocused",
     ),
 )(calibrate)
+app.command(
+    "live",
+    epilog=show_examples(
+        "lifcal live incoming --white white.png --pixel-size-um 5.5 --marker-size-mm 40 --idle 30 "
+        "-o camera",
+        "lifcal live 0 --camera camera/camera.json --pixel-size-um 5.5 --until-done -o today",
+    ),
+)(live)
 app.command(
     "depth",
     epilog=show_examples(

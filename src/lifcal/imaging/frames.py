@@ -528,6 +528,17 @@ def _make_names(places: Sequence[tuple[Path, int]]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def open_video(path: Path) -> _Video:
+    """Open a video, whose frames are read one after the other.
+
+    Raises
+    ------
+    DataError
+        If OpenCV cannot open it.
+    """
+    return _Video(path)
+
+
 class _Video:
     """A video file. Consecutive frames are read without seeking."""
 

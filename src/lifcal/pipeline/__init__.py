@@ -9,7 +9,7 @@ continues. To put the steps of a calibration in an order of your own, use `lifca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from lifcal.calibration import Update
     from lifcal.imaging.frames import Frames
     from lifcal.listener import Listener
     from lifcal.pipeline.added import AddedCalibration
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from lifcal.pipeline.choice import FrameChoice
     from lifcal.pipeline.focusing import FocusRun
     from lifcal.pipeline.grids import FoundGrid
+    from lifcal.pipeline.live import LiveRun
     from lifcal.scale import EarlierOptics, ScaleSource
     from lifcal.sfm import SfmEngine
 
-__all__ = ["calibrate", "find_grid", "focus"]
+__all__ = ["calibrate", "find_grid", "focus", "live"]
 
 Raws: TypeAlias = (
     "str | Path | Sequence[str | Path | Sequence[str | Path]] | Frames | npt.NDArray[np.generic]"
@@ -369,6 +371,118 @@ def find_grid(
     if out is not None:
         found.write(Path(out), frames)
     return found
+
+
+def live(
+    source: str | Path,
+    out: str | Path,
+    *,
+    pixel_size_um: float,
+    white: str | Path | None = None,
+    grid: str | Path | None = None,
+    xml: str | Path | None = None,
+    bayer: str | None = None,
+    camera: str | Path | None = None,
+    target: str = "F=0.05%,B=0.5%,c=1px",
+    until_done: bool = False,
+    idle_s: float | None = None,
+    bits: int = 8,
+    focal_length_mm: float | None = None,
+    marker_size_mm: float | None = None,
+    marker_distances: str | Path | None = None,
+    dictionary: str = "DICT_6X6_250",
+    points: int = 1000,
+    listener: Listener | None = None,
+    on_update: Callable[[LiveRun, Update], None] | None = None,
+) -> tuple[Calibration, BaseException | None]:
+    """Calibrate a camera while frames come in.
+
+    `lifcal live` calls this function. docs/how-to/live.md explains the options. A program that has
+    the frames itself uses `lifcal.OnlineCalibrator`.
+
+    Parameters
+    ----------
+    source : str or Path
+        A folder that another program fills, a video, the index of a camera that OpenCV can open,
+        or '-' for raw frames on standard input.
+    out : str or Path
+        Folder for the results. An interrupted run with the same settings is continued.
+    pixel_size_um : float
+        Pixel pitch of the sensor.
+    white, grid, xml : str or Path, optional
+        White image, grid.json, and the maker's XML to start from when the grid is found.
+    bayer : str, optional
+        'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
+    camera : str or Path, optional
+        camera.json of an earlier calibration: its covariance is the prior, no scale is needed.
+    target : str
+        How well parameters are to be known.
+    until_done : bool
+        End when all targets are met.
+    idle_s : float, optional
+        End after so many seconds without a new frame; a folder is watched for ever without.
+    bits : int
+        Bits of the pixels on standard input, 8 or 16 (little-endian).
+    focal_length_mm : float, optional
+        Focal length engraved on the lens: a check of the result.
+    marker_size_mm : float, optional
+        Side of ArUco markers in the scene.
+    marker_distances : str or Path, optional
+        File with known distances between the centers of markers, 'id1 id2 mm sigma' a line.
+    dictionary : str
+        ArUco dictionary of the printed markers.
+    points : int
+        Number of scene points to measure at the end.
+    listener : Listener, optional
+        Is told how the run goes; without one it is logged.
+    on_update : callable, optional
+        Called with the run and the answer to each frame.
+
+    Returns
+    -------
+    Calibration
+    BaseException or None
+        What ended the frames early, KeyboardInterrupt for example.
+
+    Raises
+    ------
+    DataError
+        For a source or files that cannot be used, and for a folder that holds something else.
+    EstimationError
+        If the frames do not determine the camera.
+    """
+    from lifcal.calibration import CalibrateOptions, OnlineOptions
+    from lifcal.measure import MeasureOptions
+    from lifcal.pipeline.live import run_live
+    from lifcal.scale import ScaleOptions, read_marker_distances
+
+    options = CalibrateOptions(
+        pixel_size_um,
+        focal_length_mm,
+        scale=ScaleOptions(
+            marker_size_mm=marker_size_mm,
+            marker_distances=()
+            if marker_distances is None
+            else read_marker_distances(Path(marker_distances)),
+            dictionary=dictionary,
+        ),
+        measure=MeasureOptions(points=points),
+    )
+    online = OnlineOptions(targets=target, points=min(points, OnlineOptions().points))
+    return run_live(
+        str(source),
+        Path(out),
+        options,
+        online,
+        _list_sources(grid, white, xml),
+        camera=None if camera is None else Path(camera),
+        bayer=bayer,
+        idle_s=idle_s,
+        until_done=until_done,
+        bits=bits,
+        listener=listener,
+        on_update=on_update,
+    )
 
 
 def _open(raws: Raws, bayer: str | None, white: str | Path | None = None) -> Frames:

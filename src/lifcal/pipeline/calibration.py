@@ -404,7 +404,7 @@ def _write_all(
     write_adjustment(folder, adjustment, times[views], labels=labels, summary=False)
     for world in range(len(adjustment.problem.worlds)):
         path = folder / name_for_world("cameras.ply", world)
-        write_text(path, _cameras_ply(adjustment, world))
+        write_text(path, draw_cameras(adjustment, world))
     write_observations(folder / "observations.csv", adjustment.problem.observations)
     clock.lap("files")
     summary = build_statistics(
@@ -480,7 +480,7 @@ def _measure_noise(run: FocusRun, names: Sequence[str]) -> PixelNoise | None:
     )
 
 
-def _cameras_ply(adjustment: Adjustment, world: int) -> str:
+def draw_cameras(adjustment: Adjustment, world: int = 0) -> str:
     """Return the cameras of a world as pyramids of lines, metres: apex at the main lens."""
     camera, state = adjustment.camera, adjustment.state
     views = np.flatnonzero(adjustment.problem.worlds.of_views == world)

@@ -1,0 +1,295 @@
+"""Online calibration: it grows, refuses what it must, goes on after a stop, and stays bounded."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lifcal.bundle.record import encode
+from lifcal.calibration import (
+    CalibrateOptions,
+    FrameStatus,
+    OnlineCalibrator,
+    OnlineOptions,
+)
+from lifcal.calibration.drift import Drift, follow_change
+from lifcal.camera import NoDistortion, PlenopticCamera
+from lifcal.errors import DataError, EstimationError, InputError
+from lifcal.grid.flat_field import vignetting_from_white
+from lifcal.imaging import make_frame
+from lifcal.imaging.filters import smooth
+from lifcal.measure import MeasureOptions
+from lifcal.scale import ScaleOptions
+from lifcal.simulate import Simulation, SimulationOptions
+from lifcal.virtual import DepthOptions, FocusEngine
+
+FRAMES = 12
+
+
+class Recording:
+    """Frames of a small camera, and what is needed to calibrate it."""
+
+    def __init__(self):
+        options = SimulationOptions(camera="mini", frames=FRAMES, rays_per_pixel=8, seed=4)
+        simulation = Simulation(options)
+        self.camera = simulation.optics.camera
+        self.poses = simulation.trajectory.world_from_cam
+        self.raws = [simulation.render_frame(index).raw for index in range(FRAMES)]
+        self.white = vignetting_from_white(make_frame(simulation.render_white(), "w", "w"))
+        other = Simulation(replace(options, scene="room", seed=9))
+        self.stranger = other.render_frame(3).raw
+
+    def start(self, camera=None, **online):
+        engine = FocusEngine(self.camera.grid, self.white, DepthOptions(depth_range=(2.0, 4.6)))
+        options = CalibrateOptions(
+            1000.0 * self.camera.pixel_size_mm,
+            scale=ScaleOptions(marker_size_mm=None if camera is not None else 40.0),
+            measure=MeasureOptions(points=100),
+        )
+        settings = {"points": 80, "lag": 2, "targets": "F=1%,B=4%,c=15px", **online}
+        return OnlineCalibrator(engine, options, OnlineOptions(**settings), camera=camera)
+
+    def known_camera(self):
+        """The true camera, as an earlier calibration knows it."""
+        names = ("F", "c_x", "c_y", "alpha", "beta")
+        values = self.camera.array.as_vector()
+        sigmas = np.array([2e-3, 0.0, 0.0, 2e-3, 2e-3]) * values
+        sigmas[1:3] = 3.0
+        size = len(self.camera.parameter_names)
+        covariance = np.zeros((size, size))
+        covariance[np.arange(5), np.arange(5)] = sigmas**2
+        distortion = np.arange(5, size)
+        covariance[distortion, distortion] = np.array([1e-8, 1e-14, 1e-20, 1e-6, 1e-6]) ** 2
+        assert self.camera.parameter_names[:5] == names
+        return replace(self.camera, scale_source="markers", covariance=covariance)
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return Recording()
+
+
+@pytest.fixture(scope="module")
+def grown(recording):
+    """A calibration without any hint, after nine frames."""
+    calibrator = recording.start()
+    updates = [calibrator.add_frame(raw) for raw in recording.raws[:9]]
+    yield calibrator, updates
+    calibrator.close()
+
+
+def digest(calibrator):
+    """All that the state holds, as bytes."""
+    arrays = {}
+    tree = encode(calibrator.state, arrays)
+    return repr(tree), {name: array.tobytes() for name, array in arrays.items()}
+
+
+def test_it_starts_without_a_hint_and_grows(recording, grown):
+    calibrator, updates = grown
+    statuses = [update.status for update in updates]
+    assert statuses[:3] == [FrameStatus.WAITING] * 3
+    assert statuses[3] is FrameStatus.USED
+    assert statuses.count(FrameStatus.USED) >= 4
+    assert not updates[2].values
+    first, last = updates[3], updates[-1]
+    truth = recording.camera.array
+    for update in (first, last):
+        for name, true in (("F", truth.focal_px), ("alpha", truth.alpha)):
+            assert abs(update.values[name] - true) < 4.0 * update.sigmas[name]
+    assert last.sigmas["F"] < first.sigmas["F"]
+    assert last.coverage.mean() > 0.5
+    assert last.n_keyframes > 4
+    assert {"F", "alpha", "beta", "f_L", "b_L0", "B", "c_x", "c_y"} == set(last.values)
+    assert any(update.changes for update in updates)
+    # the path has the shape of the true one, in millimetres once markers were measured
+    path = calibrator.path
+    assert len(path) == sum(status.counts for status in statuses[4:])
+    places = np.array([pose.inverse().translation_mm for _, pose in path])
+    truth_places = np.array([recording.poses[int(at)].translation_mm for at, _ in path])
+    true_length = np.linalg.norm(truth_places[-1] - truth_places[0])
+    assert np.linalg.norm(places[-1] - places[0]) == pytest.approx(true_length, rel=0.03)
+
+
+def test_advice_is_given_until_done(grown):
+    calibrator, updates = grown
+    if updates[-1].done:
+        assert updates[-1].advice is None or calibrator.state.done
+    else:
+        assert updates[-1].advice.text
+    assert calibrator.camera.scale_source == "markers"
+
+
+def make_bad(recording):
+    raw = recording.raws[10]
+    blurred = smooth(raw.astype(np.float32), 0.9).astype(np.uint8)
+    bright = np.where(raw > 60, 255, raw).astype(np.uint8)
+    return {
+        FrameStatus.DUPLICATE: recording.raws[5],
+        FrameStatus.DARK: np.zeros_like(raw),
+        FrameStatus.BLURRED: blurred,
+        FrameStatus.SATURATED: bright,
+        FrameStatus.OTHER_SCENE: recording.stranger,
+        FrameStatus.UNUSABLE: raw[:-2],
+    }
+
+
+def test_bad_frames_change_nothing(recording, grown):
+    calibrator, _ = grown
+    before = digest(calibrator)
+    for status, raw in make_bad(recording).items():
+        update = calibrator.add_frame(raw)
+        allowed = {status}
+        if status is FrameStatus.OTHER_SCENE:
+            allowed.add(FrameStatus.LOST)  # chance matches more or less
+        assert update.status in allowed, (update.status, update.text)
+        assert not update.status.counts
+        assert update.text.endswith(".")
+        assert digest(calibrator) == before
+    late = calibrator.add_frame(recording.raws[11], timestamp=1.5)
+    assert late.status is FrameStatus.OUT_OF_ORDER
+    sixteen = calibrator.add_frame(recording.raws[11].astype(np.uint16) * 256)
+    assert sixteen.status is FrameStatus.UNUSABLE
+    assert "16 bits" in sixteen.text
+    assert digest(calibrator) == before
+    float_frame = calibrator.add_frame(recording.raws[11].astype(np.float32))
+    assert float_frame.status is FrameStatus.UNUSABLE
+
+
+def say_what_goes_wrong(straight, resumed, monkeypatch):
+    """An earlier calibration that the frames contradict, and a window that determines nothing."""
+    prior = straight.state.prior
+    sigmas = np.sqrt(np.diag(prior.covariance))
+    straight.state.prior = replace(prior, mean=prior.mean + 10.0 * sigmas)
+    straight._noticed = []
+    straight._compare_prior(straight.state.solution.adjustment)
+    assert [each.code for each in straight._noticed] == ["prior-contradicted"]
+    straight.state.prior = prior
+
+    def fail(*_):
+        raise EstimationError("nothing is determined", stage="bundle")
+
+    monkeypatch.setattr("lifcal.calibration.online.solve_window", fail)
+    resumed._noticed = []
+    if resumed.state.pending is None:
+        resumed._begin()
+    resumed._take_in()
+    assert [each.code for each in resumed._noticed] == ["online-not-determined"]
+    monkeypatch.undo()
+
+
+def test_a_lens_that_is_focused_anew_is_noticed(recording, grown):
+    """The map is given a camera whose lens is elsewhere, as if it had been focused since."""
+    calibrator, _ = grown
+    pixel = calibrator.options.pixel_size_mm
+    true = recording.camera.parameters.lens_to_array_mm
+    calibrator._forget_pending()
+    live = calibrator.map
+    live.camera = follow_change(live.camera, pixel, Drift("b_L0", -0.003 * true, 1))
+    landmarks = len(live.points_world)
+    findings = []
+    for raw in recording.raws[9:]:
+        update = calibrator.add_frame(raw)
+        findings += update.findings
+        if findings:
+            break
+    (changed,) = findings
+    assert changed.code == "camera-changed"
+    assert changed.evidence["parameter"] == "b_L0"
+    assert changed.evidence["change"] == pytest.approx(0.003 * true, rel=0.25)
+    assert update.values["b_L0"] == pytest.approx(true, rel=1e-3)
+    assert update.sigmas["b_L0"] > 0.02 * true
+    assert not update.done
+    assert calibrator.state.prior.source == "earlier calibration"
+    assert not live.keyframes
+    assert len(live.points_world) == landmarks  # the scene has not changed
+
+
+def test_after_a_stop_it_goes_on_as_if_there_had_been_none(recording, tmp_path, monkeypatch):
+    """Saved while an adjustment is under way, and with frames that were in the background."""
+    camera = recording.known_camera()
+    straight, stopped = (recording.start(camera, background=True) for _ in range(2))
+    for raw in recording.raws[:6]:
+        straight.add_frame(raw)
+        stopped.add_frame(raw)
+    assert stopped.state.pending is not None
+    stopped.save(tmp_path)
+    stopped.close()
+    resumed = recording.start(camera, background=False)
+    resumed.load(tmp_path)
+    assert digest(resumed) == digest(straight)
+    for raw in recording.raws[6:9]:
+        one, other = straight.add_frame(raw), resumed.add_frame(raw)
+        assert one.status == other.status
+        assert dict(one.values) == dict(other.values)
+        assert dict(one.sigmas) == dict(other.sigmas)
+        assert one.advice == other.advice
+    assert digest(resumed) == digest(straight)
+    assert straight.state.solution is not None
+    say_what_goes_wrong(straight, resumed, monkeypatch)
+    # the earlier calibration gives the scale, and is known better now
+    assert straight.state.sigmas["F"] < 2e-3 * camera.array.focal_px
+    straight.close()
+    resumed.close()
+
+    (tmp_path / "state.npz").write_bytes(b"nothing")
+    with pytest.raises(DataError, match="damaged"):
+        resumed.load(tmp_path)
+    with pytest.raises(DataError, match="no such file"):
+        resumed.load(tmp_path / "elsewhere")
+
+
+def test_the_window_is_bounded_and_what_left_is_kept(recording):
+    calibrator = recording.start(
+        recording.known_camera(),
+        window=8,
+        lag=1,
+        background=False,
+        least_gain=0.0,
+        least_motion=0.0,
+    )
+    before = calibrator.state.prior
+    most = 0
+    for raw in recording.raws:
+        update = calibrator.add_frame(raw)
+        most = max(most, len(calibrator.map.keyframes))
+    state = calibrator.state
+    assert state.n_keyframes == FRAMES
+    assert most < FRAMES
+    assert len(calibrator.map.keyframes) <= 10
+    assert state.prior is not before
+    names = list(state.prior.names)
+    after = np.sqrt(np.diag(state.prior.covariance))[names.index("F")]
+    assert after < np.sqrt(before.covariance[0, 0])
+    true = recording.camera.array.focal_px
+    assert abs(update.values["F"] - true) < 4.0 * update.sigmas["F"]
+    found = calibrator.finish()
+    assert found.cross_validation is not None
+    assert abs(found.camera.array.focal_px - true) < 4.0 * found.covariance.sigmas()["F"]
+    calibrator.map.drop_landmarks(700)
+    assert len(calibrator.map.points_world) == 700
+    assert max(frame.landmarks.max() for frame in calibrator.map.keyframes) < 700
+
+
+def test_what_cannot_be_done_is_said(recording):
+    with pytest.raises(InputError, match="no covariance"):
+        recording.start(replace(recording.camera, scale_source="markers"))
+    known = recording.known_camera()
+    with pytest.raises(InputError, match="without a scale"):
+        recording.start(replace(known, scale_source=None))
+    with pytest.raises(InputError, match="pixels of 10 um"):
+        recording.start(replace(known, pixel_size_mm=0.01))
+    with pytest.raises(InputError, match="window"):
+        OnlineOptions(window=2)
+    with pytest.raises(InputError, match="least_gain"):
+        OnlineOptions(least_gain=-1.0)
+    empty = recording.start()
+    assert empty.camera is None
+    with pytest.raises(EstimationError, match="no camera is known"):
+        empty.finish()
+    black = empty.add_frame(np.zeros((480, 640), np.uint8))
+    assert black.status is FrameStatus.DARK
+    assert black.name == "frame0"
+    empty.close()
+    assert isinstance(known, PlenopticCamera)
+    assert not isinstance(known.distortion, NoDistortion)
