@@ -10,6 +10,7 @@ import typer
 
 from lifcal.cli._console import output, say_note, verb
 from lifcal.errors import ConfigError, DataError, InputError
+from lifcal.sources import check_files
 
 if TYPE_CHECKING:
     from lifcal.camera import PlenopticCamera
@@ -77,6 +78,7 @@ def export(
         raise InputError(f"--no-images is for {', '.join(_SCENES)} only, not for {to}")
     if to not in _CAMERAS and out.is_file():
         raise DataError(f"{out}: is a file, needs a folder")
+    check_files(folder)
     if to in _CAMERAS:
         text, content = _export_camera(folder, to, out, undistorted, scale, name)
     else:
