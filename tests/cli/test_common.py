@@ -106,7 +106,18 @@ MISSING = [
     ["export", "nowhere", "--to", "opencv", "-o", "out"],
     ["evaluate", "nowhere", "--truth", "desk"],
     ["view", "nowhere"],
-    "adjust none.csv --pixel-size-um 5 --image-size 9x9 --focal-length-mm 16 -o out".split(),
+    [
+        "adjust",
+        "none.csv",
+        "--pixel-size-um",
+        "5",
+        "--image-size",
+        "9x9",
+        "--focal-length-mm",
+        "16",
+        "-o",
+        "out",
+    ],
 ]
 
 
