@@ -110,6 +110,12 @@ def check_files(*paths: str | Path | None) -> None:
             raise DataError(f"{path}: no such file")
 
 
+def check_folder(path: str | Path, made_by: str) -> None:
+    """Raise DataError if a folder is not there; `made_by` is the command that makes it."""
+    if not Path(path).exists():
+        raise DataError(f"{path}: no such folder; needs one that {made_by} wrote")
+
+
 def natural_key(path: Path) -> list[tuple[int, int, str]]:
     """Return a sort key by which 2 comes before 10."""
     parts = re.split(r"(\d+)", str(path))

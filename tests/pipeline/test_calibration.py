@@ -614,7 +614,10 @@ def test_what_cannot_be_done_is_said(recording, tracked, capsys):
     errors = [line for line in capsys.readouterr().err.splitlines() if "lifcal: error" in line]
     assert len(errors) == 1
     assert "DICT_6X6_250" in errors[0]
-    assert not any((tracked / name).exists() for name in FILES)
+    assert {name for name in FILES if (tracked / name).exists()} == {"summary.json", "report.html"}
+    verdict = json.loads((tracked / "summary.json").read_text())["verdict"]
+    assert verdict["level"] == "failed"
+    assert "DICT_6X6_250" in (tracked / "report.html").read_text()
 
 
 def test_priors_are_those_of_any_camera(found):

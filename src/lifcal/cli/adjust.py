@@ -11,6 +11,7 @@ import typer
 from lifcal.cli._console import RichListener, output, parse_image_size, say_note, verb
 from lifcal.cli._results import exit_by_verdict, print_parameters, print_verdict
 from lifcal.errors import ConfigError, DataError, InputError
+from lifcal.sources import check_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,6 +92,7 @@ def adjust(
     Writes camera.json, poses.txt, points.ply and summary.json. The exit code is 3 if the verdict is
     "do not trust it".
     """
+    check_files(observations, distances, grid)
     from lifcal.bundle import (
         AdjustOptions,
         adjust,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lifcal.cli._console import RichListener, output, say_note, verb
+from lifcal.sources import check_folder
 
 if TYPE_CHECKING:
     from lifcal.evaluate import Evaluation
@@ -33,6 +34,8 @@ def evaluate(
 
     Parameters in their units, per cent and sigmas; trajectory and depths after alignment.
     """
+    check_folder(folder, "lifcal calibrate")
+    check_folder(truth, "lifcal simulate")
     from lifcal.evaluate import evaluate_calibration
 
     with RichListener().status("comparing"):

@@ -10,6 +10,7 @@ import typer
 
 from lifcal.cli._console import output, say_note, verb
 from lifcal.errors import ConfigError, DataError, InputError
+from lifcal.sources import check_files
 
 if TYPE_CHECKING:
     from lifcal.camera import PlenopticCamera
@@ -86,6 +87,7 @@ def export(
         raise InputError(f"--world is not for {', '.join(_CAMERAS)}: all worlds share the camera")
     if to not in _CAMERAS and out.is_file():
         raise DataError(f"{out}: is a file, needs a folder")
+    check_files(folder)
     if to in _CAMERAS:
         text, content = _export_camera(folder, to, out, undistorted, scale, name)
     else:

@@ -10,6 +10,7 @@ import typer
 
 from lifcal.cli._browser import open_page
 from lifcal.cli._console import RichListener, output, verb
+from lifcal.sources import check_folder
 
 
 @verb()
@@ -32,6 +33,7 @@ def view(
 
     One page that needs nothing else: it can be sent to someone. For a calibration, its report.
     """
+    check_folder(folder, "lifcal depth or lifcal calibrate")
     page = folder / "report.html"
     if not (folder / "intrinsics.json").is_file() and page.is_file():
         _show(page, opens, as_json)
