@@ -144,7 +144,7 @@ def test_the_function_says_so_too(tmp_path):
     path = tmp_path / "known.txt"
     path.write_text("1 1 2 100 4 50 1\n")
     frames = [np.zeros((40, 60), np.uint8)] * 2
-    with pytest.raises(DataError, match="the picked point .* is outside the focused image"):
+    with pytest.raises(DataError, match=r"the picked point .* is outside the focused image"):
         lifcal_calibrate(frames, tmp_path / "out", pixel_size_um=5.5, distances=path)
     assert not (tmp_path / "out").exists()
 
