@@ -19,6 +19,7 @@ from lifcal.distances import (
 )
 from lifcal.errors import DataError, InputError
 from lifcal.imaging.files import write_png
+from lifcal.pipeline import calibrate as lifcal_calibrate
 from lifcal.virtual import DepthOptions
 from tests.cli.process import HEAVY, assert_one_line_error, lifcal
 
@@ -136,6 +137,15 @@ def test_the_command_says_so_at_once(raws, tmp_path):
         *("calibrate", raws, "--pixel-size-um", 5.5, "--distances", path, "-o", tmp_path / "out")
     )
     assert_one_line_error(done, "line 1", "is outside the focused image of frame a")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_function_says_so_too(tmp_path):
+    path = tmp_path / "known.txt"
+    path.write_text("1 1 2 100 4 50 1\n")
+    frames = [np.zeros((40, 60), np.uint8)] * 2
+    with pytest.raises(DataError, match=r"the picked point .* is outside the focused image"):
+        lifcal_calibrate(frames, tmp_path / "out", pixel_size_um=5.5, distances=path)
     assert not (tmp_path / "out").exists()
 
 

@@ -174,10 +174,12 @@ def make_straight_lines() -> None:
             image = np.asarray(255.0 * np.clip(found.image, 0.0, 1.0), np.uint8)
             panels.append(preview.panel(preview.fit(image, 420, 420), title))
         low, high = np.nanquantile(found.depth_mm, [0.01, 0.99])
-        colors = preview.colorize(found.depth_mm, low, high)
+        colors = preview.colorize_depth(found.depth_mm, low, high)
         panels.append(preview.panel(preview.fit(colors, 420, 420), "depth"))
         rows.append(panels)
-    rows[1].append(preview.panel(preview.color_bar(low, high, "mm", 100, 420), ""))
+    rows[1].append(
+        preview.panel(preview.color_bar(low, high, "mm", 100, 420, near_is_low=True), "")
+    )
     write_png(FOLDER / "straight-lines.png", preview.tile(rows))
 
 
@@ -191,13 +193,13 @@ def make_raw_to_depth() -> None:
     pictures = (
         ("raw, a part of it", display(raw[600:780, 480:660] / np.float32(255.0))),
         ("image", display(found.image)),
-        ("depth", preview.colorize(found.depth_mm, low, high)),
+        ("depth", preview.colorize_depth(found.depth_mm, low, high)),
     )
     panels = [
         preview.panel(preview.fit(image, 420, 420, smooth=False), title)
         for title, image in pictures
     ]
-    panels.append(preview.panel(preview.color_bar(low, high, "mm", 90, 420), ""))
+    panels.append(preview.panel(preview.color_bar(low, high, "mm", 90, 420, near_is_low=True), ""))
     write_png(FOLDER / "raw-to-depth.png", preview.tile([panels]))
 
 

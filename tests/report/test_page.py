@@ -12,6 +12,7 @@ import pytest
 
 from lifcal.report import FrameEntry, build_statistics, render_report, write_report
 from lifcal.report.figures import Mark, draw_bars, draw_map, draw_series, round_step
+from tests.browser import open_browser
 from tests.report import cases
 
 EVIL = "<script>alert('x')</script>"
@@ -194,6 +195,27 @@ def test_written_whole(summary, tmp_path):
     write_report(summary, tmp_path / "deep" / "report.html")
     text = (tmp_path / "deep" / "report.html").read_text(encoding="utf-8")
     assert text == render_report(summary)
+
+
+@pytest.mark.parametrize(("width", "touch"), [(1400, False), (400, True)])
+def test_in_a_browser(summary, tmp_path, width, touch):
+    write_report(summary, tmp_path / "report.html")
+    with open_browser() as browser:
+        page = browser.page(width, 800, touch=touch)
+        page.open((tmp_path / "report.html").as_uri())
+        page.wait("document.getElementById('rig').width > 0")
+        assert page.run("document.documentElement.scrollWidth") <= width
+        # the first screen: verdict and expectation are in sight
+        assert page.run("document.querySelector('.first').getBoundingClientRect().top") < 800
+        page.click(".command button")
+        page.wait("document.querySelector('.command button').textContent !== 'copy'")
+        if touch:
+            page.box("#rig")
+            before = page.run("scrollY")
+            page.drag_finger("#rig", 0, -150)
+            page.wait(f"scrollY > {before} + 50")
+        pictures = [problem for problem in page.problems if "net::ERR" not in str(problem)]
+        assert pictures == []
 
 
 # Figures
