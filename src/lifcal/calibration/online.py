@@ -783,7 +783,7 @@ class OnlineCalibrator:
         others: list[Keyframe] = []
         for frame in live.keyframes:
             if frame.index in poses:
-                frame.cam_from_world = poses[frame.index] @ found_from_world
+                frame.cam_from_world = _straighten(poses[frame.index] @ found_from_world)
                 adjusted.append(frame)
             else:
                 others.append(frame)
@@ -1116,4 +1116,13 @@ def _find_frame(
     factor = float(np.median(after[good] / before[good])) if good.any() else 1.0
     first = both[0]
     placed = _scale(first.cam_from_world, factor)
-    return placed.inverse() @ poses[first.index], factor
+    return _straighten(placed.inverse() @ poses[first.index]), factor
+
+
+def _straighten(pose: RigidTransform) -> RigidTransform:
+    """Return the pose with a rotation that is one to the last digit.
+
+    Each adjustment places its frame by poses of the one before: rounding would grow from one to the
+    next.
+    """
+    return RigidTransform.from_quaternion(pose.quaternion_xyzw(), pose.translation_mm)
