@@ -169,7 +169,7 @@ class OnlineOptions:
     landmarks: int = 6000
     lag: int = 3
     least_gain: float = 0.1
-    least_motion: float = 0.02
+    least_motion: float = 0.03
     fewest_inliers: int = 30
     least_sharpness: float = 0.35
     targets: str = DEFAULT_TARGETS
