@@ -626,6 +626,8 @@ class OnlineCalibrator:
         state.path.append((candidate.time, pose))
         if self._has_drifted(candidate, found):
             return FrameStatus.NOTHING_NEW, "The camera has changed.", pose
+        if state.watch.suspects:
+            return FrameStatus.NOTHING_NEW, "The camera may have changed: waiting for more.", pose
         nearest = self._measure_nearest(live, found)
         if nearest < online.least_motion * self.engine.grid.image_size[0]:
             return FrameStatus.NOTHING_NEW, "It is seen from a known place.", pose
