@@ -28,6 +28,14 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
 
 
+@pytest.fixture(scope="session")
+def live_recording() -> Any:
+    """Twelve frames of a small camera, for the tests of online calibration."""
+    from tests.calibration.live_recording import Recording
+
+    return Recording()
+
+
 # Every code of a finding is raised by some input: a run of all tests fails if one is not.
 
 _raised: set[str] = set()

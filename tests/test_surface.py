@@ -14,11 +14,13 @@ from lifcal.cli.adjust import adjust as adjust_command
 from lifcal.cli.calibrate import calibrate as calibrate_command
 from lifcal.cli.focus import focus as focus_command
 from lifcal.cli.grid import grid as grid_command
+from lifcal.cli.live import live as live_command
 from lifcal.diagnostics import Finding, Severity
 from lifcal.errors import DataError, InputError
 from lifcal.imaging import read_image
 from lifcal.imaging.frames import ArrayFrames
 from lifcal.listener import Listener
+from lifcal.pipeline import live
 
 ROOMS = sorted(path.parent.name for path in Path(lifcal.__file__).parent.glob("*/__init__.py"))
 
@@ -64,6 +66,12 @@ def parameters_of(function):
             {"listener", "executor"},
         ),
         (grid_command, lifcal.find_grid, {"as_json"}, {"listener"}),
+        (
+            live_command,
+            live,
+            {"as_json", "idle", "page", "port"},
+            {"idle_s", "listener", "on_update"},
+        ),
     ],
 )
 def test_command_and_function_offer_the_same(command, function, only_command, only_function):

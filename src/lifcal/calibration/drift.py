@@ -37,6 +37,9 @@ _MOST = 7.0
 _ALARM = 10.0
 """Sum from which on the camera has changed: two frames with more than 7 sigmas, or seven with
 3.5."""
+_SUSPECT = 3.0
+"""Sum from which on frames do not become keyframes: one with 5 sigmas is enough. If the camera has
+not changed, the sum falls again by two with every frame."""
 _FEWEST = 40
 """Matches that a frame needs to be tested."""
 
@@ -110,6 +113,11 @@ class DriftWatch:
             return None
         since = self.pulls[highest]
         return Drift(highest[:-1], float(np.median(since)), len(since))
+
+    @property
+    def suspects(self) -> bool:
+        """Whether the last frames look as if the camera had changed: none of them is measured."""
+        return max(self.sums.values(), default=0.0) > _SUSPECT
 
     def forget(self) -> None:
         """Begin anew."""

@@ -169,7 +169,7 @@ class OnlineOptions:
     landmarks: int = 6000
     lag: int = 3
     least_gain: float = 0.1
-    least_motion: float = 0.02
+    least_motion: float = 0.03
     fewest_inliers: int = 30
     least_sharpness: float = 0.35
     targets: str = DEFAULT_TARGETS
@@ -626,6 +626,8 @@ class OnlineCalibrator:
         state.path.append((candidate.time, pose))
         if self._has_drifted(candidate, found):
             return FrameStatus.NOTHING_NEW, "The camera has changed.", pose
+        if state.watch.suspects:
+            return FrameStatus.NOTHING_NEW, "The camera may have changed: waiting for more.", pose
         nearest = self._measure_nearest(live, found)
         if nearest < online.least_motion * self.engine.grid.image_size[0]:
             return FrameStatus.NOTHING_NEW, "It is seen from a known place.", pose
@@ -783,7 +785,7 @@ class OnlineCalibrator:
         others: list[Keyframe] = []
         for frame in live.keyframes:
             if frame.index in poses:
-                frame.cam_from_world = poses[frame.index] @ found_from_world
+                frame.cam_from_world = _straighten(poses[frame.index] @ found_from_world)
                 adjusted.append(frame)
             else:
                 others.append(frame)
@@ -1116,4 +1118,13 @@ def _find_frame(
     factor = float(np.median(after[good] / before[good])) if good.any() else 1.0
     first = both[0]
     placed = _scale(first.cam_from_world, factor)
-    return placed.inverse() @ poses[first.index], factor
+    return _straighten(placed.inverse() @ poses[first.index]), factor
+
+
+def _straighten(pose: RigidTransform) -> RigidTransform:
+    """Return the pose with a rotation that is one to the last digit.
+
+    Each adjustment places its frame by poses of the one before: rounding would grow from one to the
+    next.
+    """
+    return RigidTransform.from_quaternion(pose.quaternion_xyzw(), pose.translation_mm)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lifcal.bundle import Adjustment, AdjustOptions, JointPrior, Prior, adjust
+from lifcal.bundle import Adjustment, AdjustOptions, JointPrior, Prior, adjust, cross_validate
 from lifcal.calibration.batch import calibrate_bench
 from lifcal.calibration.live_map import Keyframe, LiveMap
 from lifcal.calibration.options import CalibrateOptions
@@ -141,6 +141,7 @@ def _solve(work: WindowWork, listener: Listener) -> Solution:
         for _ in range(work.rounds - 1):
             bench.accept(found)
             found = bench.adjust(bench.measure())
+        found = cross_validate(found, bench.adjust_options)
     sigmas, priors = found.covariance.sigmas(), bench.adjust_options.priors
     held = tuple(
         name
@@ -263,7 +264,13 @@ def _close(
         joint=bench.joint,
     )
     source = EARLIER if bench.joint is not None and bench.joint.source == EARLIER else _BEFORE
-    return prior_of(closed, source)
+    prior = prior_of(closed, source)
+    validation = found.cross_validation
+    if prior is None or validation is None:
+        return prior
+    # Parts of the window disagree by more than noise: those that leave do so too.
+    wide = np.array([validation.factors.get(name, 1.0) for name in prior.names])
+    return replace(prior, covariance=prior.covariance * wide[:, None] * wide)
 
 
 # Sources of scale that may have nothing to say yet

@@ -23,7 +23,7 @@ from lifcal.sources import check_files
 
 if TYPE_CHECKING:
     from lifcal.calibration import Update
-    from lifcal.pipeline.live import LiveRun
+    from lifcal.pipeline.live_run import LiveRun
     from lifcal.report.live_page import LivePage
 
 _SCALE = "Scale"
@@ -153,7 +153,7 @@ def live(
 
 def _show(run: LiveRun, update: Update, page: LivePage | None) -> None:
     """Show what became of a frame: a line, and the page."""
-    from lifcal.pipeline.live import describe_step
+    from lifcal.pipeline.live_run import describe_step
 
     if not is_quiet():
         say_progress(describe(update))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lifcal.pipeline.choice import FrameChoice
     from lifcal.pipeline.focusing import FocusRun
     from lifcal.pipeline.grids import FoundGrid
-    from lifcal.pipeline.live import LiveRun
+    from lifcal.pipeline.live_run import LiveRun
     from lifcal.scale import EarlierOptics, ScaleSource
     from lifcal.sfm import SfmEngine
 
@@ -453,7 +453,7 @@ def live(
     """
     from lifcal.calibration import CalibrateOptions, OnlineOptions
     from lifcal.measure import MeasureOptions
-    from lifcal.pipeline.live import run_live
+    from lifcal.pipeline.live_run import run_live
     from lifcal.scale import ScaleOptions, read_marker_distances
 
     options = CalibrateOptions(
