@@ -93,6 +93,13 @@ def _compare(name: str, alone: Path, several: Path, truth: Path) -> list[Figure]
         Figure(f"{name}: frames registered", after["n_registered"], "", "higher", 2.0 * FRAMES),
         Figure(f"{name}: worlds", len(after["worlds"]), "", "higher", 2.0),
         Figure(f"{name}: sigma of F, alone over both", _ratio(before, after), "", "higher", 1.25),
+        Figure(
+            f"{name}: the same without cross-validation",
+            _ratio(_without_halves(before), _without_halves(after)),
+            "",
+            "higher",
+            1.25,
+        ),
         Figure(f"{name}: largest error in sigmas", float(np.max(pulls)), "", "lower", 2.2),
     ]
 
@@ -101,6 +108,12 @@ def _find_world(summary: dict[str, Any], truth: Path) -> int:
     """Return the number of the world that was recorded there."""
     worlds = summary["worlds"]
     return next(int(w["number"]) for w in worlds if truth.name in str(w["recording"]))
+
+
+def _without_halves(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return sigma of F by noise alone: without what halves of the recording disagree by."""
+    sigma = summary["parameters"]["F"]["sigma"] / summary["cross_validation"]["factors"]["F"]
+    return {"parameters": {"F": {"sigma": sigma}}}
 
 
 def _ratio(before: dict[str, Any], after: dict[str, Any]) -> float:
