@@ -100,7 +100,7 @@ def test_nothing_is_loaded(summary):
     assert "@import" not in page
 
 
-@pytest.mark.parametrize("level", ["good", "caution", "poor"])
+@pytest.mark.parametrize("level", ["good", "usable", "caution", "poor"])
 def test_verdict_has_its_color(summary, level):
     summary = {**summary, "verdict": {"level": level, "text": EVIL, "reasons": ["a", "b"]}}
     page = render_report(summary)
