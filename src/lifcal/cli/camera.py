@@ -174,7 +174,6 @@ def _as_dict(found: CameraFile) -> dict[str, Any]:
 
 
 def _add_camera(table: Table, camera: PlenopticCamera) -> None:
-    from lifcal.camera import NO_SCALE
     from lifcal.camera.camera_file import camera_to_dict
     from lifcal.camera.parameters import format_unit, format_value
 
@@ -182,8 +181,8 @@ def _add_camera(table: Table, camera: PlenopticCamera) -> None:
     for section in ("intrinsics", "pinhole_array"):
         for name, item in content[section].items():
             unit = item["unit"] if item["unit"] != "1" else ""
-            shown = "" if unit == NO_SCALE else format_value(item["value"], item["sigma"])
-            table.add_row(name, shown, unit)
+            # Without a scale, the numbers are shown too: other programs' files do not tell theirs.
+            table.add_row(name, format_value(item["value"], item["sigma"]), unit)
         table.add_section()
     for name, item in content["distortion"]["parameters"].items():
         table.add_row(name, format_value(item["value"], item["sigma"]), format_unit(item["unit"]))
