@@ -654,12 +654,13 @@ def _number(value: float | None, digits: int = 3) -> str:
 
 
 def _length(value: float | None) -> str:
-    """Return a length in mm with three digits, or in m from a metre on."""
+    """Return a length in mm with two digits at least, or in m with three from a metre on."""
     if value is None:
         return "–"
     if abs(value) >= 1000.0:
         return f"{value / 1000.0:.3g} m"
-    return f"{value:.0f} mm" if abs(value) >= 100.0 else f"{value:.2g} mm"
+    digits = 1 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:.{min(max(digits, 0), 6)}f} mm"
 
 
 def _percent(part: float, whole: float) -> str:
