@@ -177,7 +177,7 @@ def calibrate(
             priors=priors,
             matching=matching,
             seed=seed,
-            settings=_parse_settings(settings or []),
+            settings=parse_settings(settings or []),
             listener=listener,
             executor=executor,
             force=force,
@@ -212,7 +212,8 @@ def _parse_known(text: str) -> str | dict[str, float | str]:
     return known
 
 
-def _parse_settings(texts: list[str]) -> dict[str, str]:
+def parse_settings(texts: list[str]) -> dict[str, str]:
+    """Return options by name from NAME=VALUE."""
     settings: dict[str, str] = {}
     for text in texts:
         name, equals, value = (word.strip() for word in text.partition("="))
