@@ -11,7 +11,7 @@ from lifcal.calibration import (
     OnlineOptions,
 )
 from lifcal.calibration.drift import Drift, follow_change
-from lifcal.camera import NoDistortion, PlenopticCamera
+from lifcal.camera import NoDistortion
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.imaging.filters import smooth
 
@@ -234,6 +234,14 @@ def test_what_cannot_be_done_is_said(recording):
         OnlineOptions(window=2)
     with pytest.raises(InputError, match="least_gain"):
         OnlineOptions(least_gain=-1.0)
+    plain = replace(
+        recording.camera,
+        distortion=NoDistortion(),
+        scale_source="markers",
+        covariance=known.covariance[:5, :5],
+    )
+    assert "k0" in recording.start(known).state.prior.names
+    assert len(recording.start(plain).state.prior.names) == 5
     empty = recording.start()
     assert empty.camera is None
     with pytest.raises(EstimationError, match="no camera is known"):
@@ -242,5 +250,3 @@ def test_what_cannot_be_done_is_said(recording):
     assert black.status is FrameStatus.DARK
     assert black.name == "frame0"
     empty.close()
-    assert isinstance(known, PlenopticCamera)
-    assert not isinstance(known.distortion, NoDistortion)

@@ -359,7 +359,7 @@ class OnlineCalibrator:
         """Focused image of the last frame, for people; None before the first."""
         self.state = OnlineState(depth_range=engine.options.depth_range)
         if camera is not None:
-            self.state.prior = _prior_of_camera(camera, options.pixel_size_mm)
+            self.state.prior = _prior_of_camera(camera, options)
 
     # What is known
 
@@ -1053,7 +1053,9 @@ def _intrinsics_of(camera: PlenopticCamera) -> Reconstruction:
     return replace(_empty(camera.array), distortion=camera.distortion, tilt=tilt)
 
 
-def _prior_of_camera(camera: PlenopticCamera, pixel_size_mm: float) -> JointPrior:
+def _prior_of_camera(camera: PlenopticCamera, options: CalibrateOptions) -> JointPrior:
+    """Return what an earlier calibration says; its distortion only if the model is the same."""
+    pixel_size_mm = options.pixel_size_mm
     if camera.covariance is None:
         raise InputError("the earlier camera holds no covariance: calibrate it with lifcal")
     if camera.scale_source is None:
@@ -1063,12 +1065,14 @@ def _prior_of_camera(camera: PlenopticCamera, pixel_size_mm: float) -> JointPrio
             f"the earlier camera was calibrated with pixels of {1000.0 * camera.pixel_size_mm:g} "
             f"um, not {1000.0 * pixel_size_mm:g} um"
         )
+    model = "brown" if options.adjust.distortion == "auto" else options.adjust.distortion
     names = camera.parameter_names
+    known = names if camera.distortion.name == model else ARRAY_PARAMETERS
     values = np.concatenate([camera.array.as_vector(), camera.distortion.parameters])
     places = [
         i
         for i, name in enumerate(names)
-        if camera.covariance[i, i] > 0.0 and name not in TILT_PARAMETERS
+        if camera.covariance[i, i] > 0.0 and name in known and name not in TILT_PARAMETERS
     ]
     return JointPrior(
         tuple(names[i] for i in places),

@@ -233,7 +233,7 @@ def calibrate(
             priors=priors,
             matching=matching,
             seed=seed,
-            settings=_parse_settings(settings or []),
+            settings=parse_settings(settings or []),
             listener=listener,
             executor=executor,
             force=force,
@@ -305,14 +305,15 @@ def _check_distances(
 
 def _find_scale(settings: list[str]) -> float:
     """Return the size of the focused images relative to the raws."""
-    given = _parse_settings(settings).get("depth.scale", "")
+    given = parse_settings(settings).get("depth.scale", "")
     try:
         return float(given)
     except ValueError:  # not given, or told later what it needs
         return _FOCUSED_SCALE
 
 
-def _parse_settings(texts: list[str]) -> dict[str, str]:
+def parse_settings(texts: list[str]) -> dict[str, str]:
+    """Return options by name from NAME=VALUE."""
     settings: dict[str, str] = {}
     for text in texts:
         name, equals, value = (word.strip() for word in text.partition("="))

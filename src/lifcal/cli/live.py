@@ -18,7 +18,7 @@ from lifcal.cli._console import (
     say_progress,
     verb,
 )
-from lifcal.cli.calibrate import print_calibration
+from lifcal.cli.calibrate import parse_settings, print_calibration
 from lifcal.sources import check_files
 
 if TYPE_CHECKING:
@@ -90,6 +90,15 @@ def live(
         str, typer.Option(help="ArUco dictionary of the printed markers.", rich_help_panel=_SCALE)
     ] = "DICT_6X6_250",
     points: Annotated[int, typer.Option(help="Scene points to measure at the end.")] = 1000,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any other option of a stage, measure.window_px=4 for example; may be repeated. "
+            "docs/how-to/calibrate.md lists the names.",
+        ),
+    ] = None,
     page: Annotated[
         bool,
         typer.Option(
@@ -132,6 +141,7 @@ def live(
             marker_distances=marker_distances,
             dictionary=dictionary,
             points=points,
+            settings=parse_settings(settings or []),
             listener=listener,
             on_update=lambda live, update: _show(live, update, shown),
         )

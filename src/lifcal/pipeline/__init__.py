@@ -392,6 +392,7 @@ def live(
     marker_distances: str | Path | None = None,
     dictionary: str = "DICT_6X6_250",
     points: int = 1000,
+    settings: Mapping[str, Any] | None = None,
     listener: Listener | None = None,
     on_update: Callable[[LiveRun, Update], None] | None = None,
 ) -> tuple[Calibration, BaseException | None]:
@@ -433,6 +434,9 @@ def live(
         ArUco dictionary of the printed markers.
     points : int
         Number of scene points to measure at the end.
+    settings : mapping of str to value, optional
+        Further options by name, 'measure.window_px' for example, as
+        `CalibrateOptions.with_settings` takes them. They win over the arguments above.
     listener : Listener, optional
         Is told how the run goes; without one it is logged.
     on_update : callable, optional
@@ -467,7 +471,7 @@ def live(
             dictionary=dictionary,
         ),
         measure=MeasureOptions(points=points),
-    )
+    ).with_settings(settings or {})
     online = OnlineOptions(targets=target, points=min(points, OnlineOptions().points))
     return run_live(
         str(source),
