@@ -23,20 +23,24 @@ import numpy as np
 
 from benchmarks.calibrate import Case
 from benchmarks.figures import Figure
+from benchmarks.grid import REAL_DATA
 from benchmarks.straight_lines import Chart, LineShape, make_chart, measure_lines
 from benchmarks.virtual_truth import raw_noise
-from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray, spread_choice
 from lifcal.camera import (
+    ArrayTilt,
     BrownDistortion,
     Distortion,
     NoDistortion,
+    PhysicalParameters,
     PinholeIntrinsics,
     PlenopticCamera,
     read_camera,
 )
 from lifcal.files import read_json
+from lifcal.grid.fit import fit_grid_to_white
 from lifcal.grid.flat_field import vignetting_from_white
-from lifcal.imaging.frames import make_frame
+from lifcal.imaging.frames import Frame, make_frame, open_frames
 from lifcal.metric import DepthEngine, MetricFrame, MetricOptions, Rectification
 from lifcal.metric.depth import compute_metric_depth, filter_depth
 from lifcal.simulate import (
@@ -51,7 +55,13 @@ from lifcal.simulate import (
     write_sequence,
 )
 from lifcal.simulate.sensor import expose
-from lifcal.virtual import DepthOptions, FocusEngine, Workspace, estimate_virtual_depth
+from lifcal.virtual import (
+    DepthOptions,
+    FocusEngine,
+    Workspace,
+    estimate_focal_planes,
+    estimate_virtual_depth,
+)
 from lifcal.virtual.focused import make_focused_image
 from lifcal.virtual.sharpening import SharpeningFilters
 
@@ -70,6 +80,10 @@ _FEWEST = 5000
 _SEQUENCE = 300
 _JUMP = 0.1
 _REACH_PX = 8
+_BESIDE_PX = 4.0
+_GROSS = 0.05
+_EDGE_LIMITS = {"off": 12.0, "spread": 1.3, "growth": 1.0}
+INDEPENDENT = REAL_DATA / "independent" / "tilted"
 
 
 def run() -> list[Figure]:
@@ -84,6 +98,7 @@ def run() -> list[Figure]:
             *flatness(found),
             *straight_lines(found),
             *alignment(recordings[0], found),
+            *depth_edges(recordings),
             *speed(recordings[0], found),
             *sequence(data),
         ]
@@ -567,7 +582,7 @@ def alignment(recording: Recording, found: PlenopticCamera) -> list[Figure]:
     ):
         engine = seen.engine(camera, MetricOptions(edge_px=0, least_patch_px=0))
         edges = [measure_depth_edges(engine.run(frame.raw), frame) for frame in seen.frames]
-        shift, growth = np.mean(edges, axis=0)
+        shift, growth = np.nanmean(edges, axis=0)
         print(f"edges of depth, {name}: shift x, y {shift} px, growth {growth} px")
         figures += [
             Figure(
@@ -578,7 +593,7 @@ def alignment(recording: Recording, found: PlenopticCamera) -> list[Figure]:
                 0.5,
             ),
             Figure(
-                f"near surfaces beyond their edges, {name}", float(growth.max()), "px", "lower", 3.0
+                f"near surfaces beyond their edges, {name}", float(growth.max()), "px", "lower", 1.0
             ),
         ]
     return figures
@@ -611,8 +626,162 @@ def _find_edges(depth: FloatArray, true: FloatArray) -> list[float]:
         # one crossing only, and all known
         clean = np.isfinite(values).all(axis=1) & (np.abs(np.diff(beyond, axis=1)).sum(axis=1) == 1)
         clean &= beyond[:, -1] & ~beyond[:, 0]
-        offsets.append(float(np.mean(_REACH_PX - beyond[clean].sum(axis=1))))
+        places = _REACH_PX - beyond[clean].sum(axis=1)
+        offsets.append(float(np.mean(places)) if len(places) else float("nan"))
     return offsets
+
+
+@dataclass(frozen=True)
+class EdgeErrors:
+    """Errors of metric depth within 4 px of depth jumps of 10 % and more.
+
+    Parameters
+    ----------
+    off : float
+        Share of the known pixels that are off by more than 5 %, in per cent.
+    spread : float
+        Robust spread of error over sigma.
+    coverage : float
+        Share of the pixels whose depth is known, in per cent.
+    growth : float
+        By how many pixels near surfaces go beyond their edges, along the worse axis, without the
+        filters of metric depth.
+    """
+
+    off: float
+    spread: float
+    coverage: float
+    growth: float
+
+
+def measure_beside_edges(
+    engines: tuple[DepthEngine, DepthEngine], raw: Frame, view: TrueDepth
+) -> EdgeErrors:
+    """Measure a frame with the default engine and with one without filters."""
+    found, plain = (engine.run(raw) for engine in engines)
+    true = view.at(found.intrinsics)
+    inside = np.zeros(true.shape, np.bool_)
+    inside[_BORDER_PX:-_BORDER_PX, _BORDER_PX:-_BORDER_PX] = True
+    beside = inside & np.isfinite(true) & (_distance_to_jumps(true) <= _BESIDE_PX)
+    known = beside & found.known
+    error = found.depth_mm[known] - true[known]
+    normalized = error / found.sigma_mm[known]
+    middle = np.median(normalized)
+    depth = plain.depth_mm.astype(np.float64)
+    edges = [_find_edges(depth, true), _find_edges(depth.T, true.T)]
+    growth = [0.5 * (to_far - to_near) for to_far, to_near in edges]
+    return EdgeErrors(
+        100.0 * float(np.mean(np.abs(error / true[known]) > _GROSS)),
+        1.4826 * float(np.median(np.abs(normalized - middle))),
+        100.0 * float(known.sum() / max(beside.sum(), 1)),
+        float(np.nanmax(growth)) if np.isfinite(growth).any() else float("nan"),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class TrueDepth:
+    """A true depth map: z in mm, focal length and principal point in px."""
+
+    depth_mm: FloatArray
+    focal_px: float
+    principal_point_px: tuple[float, float]
+
+    def at(self, k: PinholeIntrinsics) -> FloatArray:
+        """Return the depths at the pixels of an image, from the nearest pixel."""
+        rows, cols = np.mgrid[: k.height, : k.width]
+        x = (cols - k.cx) / k.fx * self.focal_px + self.principal_point_px[0]
+        y = (rows - k.cy) / k.fy * self.focal_px + self.principal_point_px[1]
+        height, width = self.depth_mm.shape
+        i = np.clip(np.rint(y).astype(np.int64), 0, height - 1)
+        j = np.clip(np.rint(x).astype(np.int64), 0, width - 1)
+        values: FloatArray = self.depth_mm[i, j].astype(np.float64)
+        values[(np.abs(x - j) > 1.0) | (np.abs(y - i) > 1.0)] = np.nan
+        return values
+
+
+def _distance_to_jumps(true: FloatArray) -> Float32Array:
+    """Return the distance to the nearest jump of depth by 10 % and more, in px."""
+    logs = np.log(true)
+    jumps = np.zeros(true.shape, np.uint8)
+    across, down = (np.abs(np.diff(logs, axis=axis)) > _JUMP for axis in (1, 0))
+    jumps[:, :-1] |= across
+    jumps[:, 1:] |= across
+    jumps[:-1] |= down
+    jumps[1:] |= down
+    return np.asarray(cv2.distanceTransform(1 - jumps, cv2.DIST_L2, 5), np.float32)
+
+
+def depth_edges(recordings: Sequence[Recording]) -> list[Figure]:
+    """Return the errors beside depth jumps, of desks, of rooms, and of another renderer."""
+    cases: dict[str, list[EdgeErrors]] = {}
+    for recording in recordings:
+        engines = (
+            recording.engine(recording.camera),
+            recording.engine(recording.camera, MetricOptions(edge_px=0, least_patch_px=0)),
+        )
+        for frame in recording.frames:
+            view = frame.view
+            true = TrueDepth(
+                np.asarray(view.depth_mm, np.float64),
+                view.focal_px,
+                (float(view.principal_point_px[0]), float(view.principal_point_px[1])),
+            )
+            raw = make_frame(frame.raw, "frame", "frame")
+            name = recording.name.rsplit("-", 1)[0]
+            cases.setdefault(name, []).append(measure_beside_edges(engines, raw, true))
+    if INDEPENDENT.is_dir():
+        cases["another renderer"] = [measure_independent(INDEPENDENT)]
+    figures = []
+    for name, errors in cases.items():
+        off, spread, coverage, growth = (
+            float(np.nanmean([getattr(each, key) for each in errors]))
+            for key in ("off", "spread", "coverage", "growth")
+        )
+        print(
+            f"within {_BESIDE_PX:g} px of depth jumps, {name}: {off:.1f} % off by more than 5 %, "
+            f"error over sigma {spread:.2f}, known {coverage:.0f} %, near surfaces "
+            f"{growth:+.2f} px beyond their edges"
+        )
+        what = f"within {_BESIDE_PX:g} px of depth jumps, {name}"
+        figures += [
+            Figure(f"{what}, off by more than 5 %", off, "%", "lower", _EDGE_LIMITS["off"]),
+            Figure(f"{what}, error over sigma", spread, "1", "lower", _EDGE_LIMITS["spread"]),
+            Figure(
+                f"{what}, near surfaces beyond edges", growth, "px", "lower", _EDGE_LIMITS["growth"]
+            ),
+        ]
+    return figures
+
+
+def measure_independent(folder: Path) -> EdgeErrors:
+    """Measure the first frame of a recording of another renderer, with its best-fit camera."""
+    truth = folder / "truth"
+    fit, physical = (read_json(truth / name) for name in ("pseudo_true_tilt.json", "camera.json"))
+    frames = open_frames(folder / "raw")
+    white = open_frames(folder / "white.png").read(0)
+    vignetting = vignetting_from_white(white)
+    some = [frames.read(index) for index in spread_choice(len(frames), 5)]
+    grid = estimate_focal_planes(some, fit_grid_to_white(white).grid, vignetting).grid
+    camera = PlenopticCamera(
+        PhysicalParameters(*(fit[name] for name in ("fL", "bL0", "B", "cx", "cy"))),
+        physical["pixel_mm"],
+        grid,
+        BrownDistortion(*(fit[name] for name in ("k0", "k1", "k2", "p0", "p1"))),
+        tilt=ArrayTilt(fit["tx"], fit["ty"]),
+    )
+    engines = (
+        DepthEngine(camera, vignetting),
+        DepthEngine(camera, vignetting, MetricOptions(edge_px=0, least_patch_px=0)),
+    )
+    for engine in engines:
+        engine.set_range(some)
+    maps = physical["depth_maps"]
+    true = TrueDepth(
+        1000.0 * np.load(truth / "depth_pinhole_0000.npy").astype(np.float64),
+        maps["pinhole_f_px"],
+        (maps["principal_point"][0], maps["principal_point"][1]),
+    )
+    return measure_beside_edges(engines, frames.read(0), true)
 
 
 def _rms(values: Sequence[float]) -> float:

@@ -31,7 +31,7 @@ from lifcal.metric import _kernels as metric
 from lifcal.sfm import _kernels as sfm
 from lifcal.simulate import PackedScene, Renderer, build_camera
 from lifcal.simulate import _kernels as simulate
-from lifcal.virtual import _kernels_cost, _kernels_refine, _kernels_synthesis
+from lifcal.virtual import _kernels_cost, _kernels_edges, _kernels_refine, _kernels_synthesis
 from lifcal.virtual.optics import LensOptics
 from tests.conftest import REPOSITORY
 
@@ -379,6 +379,42 @@ def test_planes(image, depths, bad):
         _kernels_refine.FineMaps(rho, variance, hidden),
     )
     assert np.isfinite(rho[np.kron(far, np.ones((2, 2), bool))]).all()
+
+
+@bad_rhos
+def test_depth_edges(image, bad):
+    """Bad planes and bad sides have no edge around them, or one that no lens sees."""
+    grid = make_grid()
+    table, lenses = grid.index.table, LensOptics.from_grid(grid).pack()
+    fused = np.zeros((10, 12, _kernels_refine.FUSED_COLUMNS))
+    fused[..., _kernels_refine.PLANE_RHO] = np.where(np.arange(12) < 6, 0.3, 0.36)
+    fused[..., _kernels_refine.PLANE_VARIANCE] = 1e-8
+    limits = _kernels_edges.EdgeLimits(0.3, 0.01, 4.0)
+
+    def find(fused):
+        sides = np.empty((10, 12, _kernels_edges.SIDE_COLUMNS))
+        _kernels_edges.find_sides(fused, np.ones((10, 12), bool), 2, limits, sides)
+        rho = np.full((20, 24), 0.31, np.float32)
+        maps = _kernels_edges.EdgeMaps(*(np.empty((20, 24), np.float32) for _ in range(7)))
+        _kernels_edges.evaluate_sides(sides, 2.0, rho, maps)
+        with np.errstate(over="ignore"):  # beyond float32 it is infinite
+            maps.near[5, 9] = maps.far[14, 11] = bad
+        wanted = np.ones((20, 24), bool)
+        _kernels_edges.weigh_sides(image, table, lenses, STEP / 2, 1e-4, wanted, maps)
+        places = np.argwhere(np.pad(np.ones((16, 20), bool), 2))
+        weights, pull = np.empty((len(places), 25), np.float32), np.empty(len(places), np.float32)
+        _kernels_edges.compare_neighbors(places, maps, 2, 0.1, weights, pull)
+        out = maps.side.copy()
+        _kernels_edges.spread_sides(places, 2, weights, pull, 0.5, maps.side, out)
+        return sides, maps, out
+
+    spoiled = np.where(BAD_PLACES[..., None], bad, fused)
+    (_, maps, out), (sides, _, _) = find(spoiled), find(fused)
+    assert np.isfinite(sides[:, 5:7]).all()
+    assert np.isnan(sides[:, [0, 11]]).all()
+    assert np.isfinite(out).all()
+    assert (np.abs(out) <= 1.0).all()
+    assert np.isfinite(maps.evidence).all()
 
 
 @bad_rhos

@@ -16,6 +16,7 @@ from lifcal.virtual import (
     find_depth_range,
     make_focused_image,
 )
+from lifcal.virtual._kernels_edges import EdgeMaps, weigh_sides
 from tests.virtual.scenes import make_grid, make_raw, make_texture
 
 INNER = np.s_[20:-20, 20:-20]
@@ -88,6 +89,72 @@ def test_step_edge_is_sharp(rng):
     assert hidden[:, 60:76].any(axis=1).mean() > 0.5
     assert hidden[:, 30:50].mean() < 0.01
     assert hidden[:, 100:].mean() < 0.01
+
+
+def make_occluded_raw(grid, near_rho, far_rho, edge_x, textures):
+    """Return a raw of a near surface on the left of `edge_x`, which hides a far one behind it."""
+    width, height = grid.image_size
+    rows, cols = np.mgrid[:height, :width]
+    pixels = np.stack([cols, rows], axis=-1).astype(np.float64)
+    labels = grid.label_image()
+    centers = grid.centers_raw_px[np.maximum(labels, 0)]
+    near, far = (centers + (pixels - centers) / rho for rho in (near_rho, far_rho))
+    hit = near[..., 0] < edge_x
+    values = np.where(hit, textures[0](near), textures[1](far))
+    return np.where(labels >= 0, values, 0.0).astype(np.float32)
+
+
+@pytest.mark.parametrize("quality", ["full", "fast"])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("far_rho", [0.34, 0.31])
+def test_a_near_surface_ends_where_the_image_says(far_rho, sign, quality, rng):
+    """The background has little texture, so that windows that see the outline take its depth."""
+    grid = make_grid()
+    strong, weak = make_texture(rng), make_texture(rng)
+    textures = (lambda points: strong(points) + 0.3, lambda points: 0.4 + 0.15 * weak(points))
+    raw = make_occluded_raw(grid, sign * 0.28, sign * far_rho, 150.0, textures)
+    raw += rng.normal(scale=0.004, size=raw.shape).astype(np.float32)
+    ends = sorted((sign * 2.6, sign * 4.0))
+    options = DepthOptions(depth_range=tuple(ends), quality=quality)
+    depth = estimate_virtual_depth(raw, grid, options)
+    true = np.where((np.arange(150) + 0.5) * 2.0 - 0.5 < 150.0, sign * 0.28, sign * far_rho)
+    band = np.s_[25:-25, 71:80]  # the edge is between columns 74 and 75
+    known = depth.known[band]
+    off = np.abs(depth.u[band] * true[71:80] - 1.0)
+    assert known.mean() > 0.6
+    assert np.mean(off[known] > 0.02) < 0.12
+    # Edges of the map are within a pixel of the true one.
+    near = np.abs(depth.filled[25:-25]) > 2.0 / (0.28 + far_rho)
+    assert abs(np.median(near[:, 55:95].sum(axis=1)) - 20.0) <= 1.0
+    # The far side is said to be hidden from some lenses, the near side is not.
+    hidden = (depth.flags & DepthFlag.OCCLUSION) > 0
+    assert hidden[25:-25, 76:79].mean() > 0.8
+    assert hidden[25:-25, 68:73].mean() < 0.1
+
+
+def test_lenses_behind_a_near_surface_are_left_out(rng):
+    """Beside the edge the far surface agrees only among the lenses that see it."""
+    grid = make_grid()
+    near_rho, far_rho = 0.25, 0.38
+    textures = (make_texture(rng), make_texture(rng))
+    raw = make_occluded_raw(grid, near_rho, far_rho, 150.0, textures)
+    optics = LensOptics.from_grid(grid)
+    shape = (130, 150)
+    maps = EdgeMaps(*(np.zeros(shape, np.float32) for _ in EdgeMaps._fields))
+    maps.near[:], maps.far[:] = near_rho, far_rho
+    wanted = np.zeros(shape, bool)
+    wanted[25:-25, 76:79] = True
+    evidence = []
+    for side in (-1.0, np.where(np.arange(150) < 75, 1.0, -1.0)):
+        maps.side[:] = side
+        weigh_sides(raw, grid.index.table, optics.pack(), 2.0, 1e-5, wanted, maps)
+        evidence.append(maps.evidence[wanted].copy())
+    # Negative is far. Hidden lenses show the near texture, so with them nothing agrees.
+    change = evidence[1] - evidence[0]
+    changed = np.abs(change) > 0.01
+    assert changed.mean() > 0.2
+    assert np.median(change[changed]) < -1.0
+    assert np.median(evidence[1][changed]) < -1.0
 
 
 @pytest.mark.parametrize("scale", [0.25, 0.4, 1.0])
