@@ -181,7 +181,7 @@ def test_after_a_stop_it_goes_on_as_if_there_had_been_none(recording, tmp_path, 
     assert straight.state.solution is not None
     say_what_goes_wrong(straight, resumed, monkeypatch)
     # the earlier calibration gives the scale, and is known better now
-    assert straight.state.sigmas["F"] < 2e-3 * camera.array.focal_px
+    assert straight.state.sigmas["F"] < 1.5 * 2e-3 * camera.array.focal_px
     straight.close()
     resumed.close()
 
