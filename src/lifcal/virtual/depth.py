@@ -76,7 +76,7 @@ class _Effort(NamedTuple):
 
 _EFFORTS = {
     "full": _Effort(4.5, 0.46, 0.046, 0.85, 2, ((1, 3), (2, 4)), 2),
-    "fast": _Effort(3.5, 0.5, 0.055, 0.75, 2, ((1, 2), (1, 3)), 1),
+    "fast": _Effort(3.3, 0.5, 0.06, 0.7, 2, ((1, 2), (1, 3)), 1),
 }
 """The windows of both qualities have about the same size in pixels
 (docs/figures/virtual-depth.md compares their results)."""
