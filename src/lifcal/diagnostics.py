@@ -59,6 +59,7 @@ class FindingKind:
 
 
 _NOTE, _CAUTION, _POOR = (Severity.NOTE,), (Severity.CAUTION,), (Severity.POOR,)
+_USABLE = (Severity.USABLE,)
 _CAUTION_OR_POOR = (Severity.CAUTION, Severity.POOR)
 _USABLE_OR_CAUTION = (Severity.USABLE, Severity.CAUTION)
 _ANY_BUT_NOTE = (Severity.CAUTION, Severity.USABLE, Severity.POOR)
@@ -462,6 +463,12 @@ KINDS: Mapping[str, FindingKind] = {
         _NOTE,
         "All targets of an online calibration are met.",
         "Nothing: the recording can end.",
+    ),
+    "online-sigmas": FindingKind(
+        _USABLE,
+        "The result comes from an online calibration, whose standard deviations are too small: "
+        "errors were up to 2.5 of them in a test of one recording.",
+        "Calibrate the recorded frames with `lifcal calibrate` before you rely on the result.",
     ),
     "camera-changed": FindingKind(
         _CAUTION,

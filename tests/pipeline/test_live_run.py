@@ -65,6 +65,7 @@ def test_interrupted_and_continued_as_in_one_go(recording, tmp_path):
     assert found.summary["provenance"]["frames"] == 5
     for name in ("camera.json", "poses.txt", "points.ply", "summary.json", "report.html"):
         assert (tmp_path / "stopped" / name).is_file()
+    assert "online-sigmas" in found.summary["verdict"]["codes"]  # never called good
     again, ended = run(recording, tmp_path / "stopped")
     assert ended is None
     whole, _ = run(recording, tmp_path / "whole")

@@ -539,7 +539,9 @@ class OnlineCalibrator:
                 return FrameStatus.NOTHING_NEW, "The camera has hardly moved.", None
         state.waiting.append(candidate)
         if len(state.waiting) < _FEWEST_START:
-            text = f"{_FEWEST_START - len(state.waiting)} more are needed to start."
+            text = (
+                f"The start needs {_FEWEST_START} frames that moved; it has {len(state.waiting)}."
+            )
             return FrameStatus.WAITING, text, None
         pose = self._start()
         if pose is not None:

@@ -173,10 +173,12 @@ def _show(run: LiveRun, update: Update, page: LivePage | None) -> None:
 
 def describe(update: Update) -> str:
     """Return one line about a frame and what is known by now."""
+    from lifcal.camera.parameters import format_value, unit_of
+
     parts = [f"{update.name}: {update.status}"]
     if update.values:
         shown = [
-            f"{name} {update.values[name]:.6g} +- {update.sigmas[name]:.2g}"
+            f"{name} {format_value(update.values[name], update.sigmas[name])} {unit_of(name)}"
             for name in _SHOWN
             if name in update.values
         ]

@@ -467,6 +467,15 @@ def _read_engine(
 # Files
 
 
+def _doubt_sigmas() -> Finding:
+    """Return what is known of the standard deviations of online calibrations."""
+    return Finding.of(
+        "online-sigmas",
+        "the standard deviations of an online calibration are too small (docs/theory/online.md): "
+        "calibrate the recorded frames with lifcal calibrate before you rely on the result",
+    )
+
+
 def _write_result(run: LiveRun, found: Adjustment) -> Calibration:
     folder, calibrator = run.folder, run.calibrator
     live = calibrator.map
@@ -499,7 +508,7 @@ def _write_result(run: LiveRun, found: Adjustment) -> Calibration:
         },
         nominal_focal_length_mm=calibrator.options.focal_length_mm,
         grid=run.grid_figures,
-        findings=run.findings,
+        findings=[*run.findings, _doubt_sigmas()],
     )
     summary["files"] = digest_results(folder)
     summary["point_ids"] = found.problem.observations.point_ids.tolist()

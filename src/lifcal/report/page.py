@@ -143,8 +143,8 @@ def _expected_depth(summary: Mapping[str, Any]) -> str:
         rows = [row[:2] for row in rows]
     return (
         f"{title}{_table(head, rows)}"
-        '<p class="how">Of a pixel with usual texture in the middle of the image. The part of the '
-        "calibration is common to all pixels: averaging does not reduce it.</p>"
+        '<p class="how">The errors are those of a pixel with usual texture in the middle of the '
+        "image. All pixels share the part of the calibration, so averaging does not reduce it.</p>"
     )
 
 
