@@ -21,6 +21,7 @@ OTHER = {
     "timestamps": (0.0, 0.1),
     "scales": (ScaleOptions(marker_size_mm=40.0), ScaleOptions()),
     "depth.depth_range": (2.0, 5.0),
+    "depth.quality": "fast",
     "sfm.matching": "exhaustive",
     "measure.scale_limits": (0.5, 2.0),
     "adjust.loss": "huber",

@@ -41,18 +41,30 @@ def live(
             "raw frames on standard input.",
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
-    pixel_size_um: Annotated[float, typer.Option(help="Pixel pitch of the sensor.")],
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
+    ],
+    pixel_size_um: Annotated[
+        float,
+        typer.Option(help="Distance between neighboring pixels of the sensor, in micrometres."),
+    ],
     white: Annotated[
-        Path | None, typer.Option(help="White image: finds the grid, evens out brightness.")
+        Path | None,
+        typer.Option(help="White image: the grid is found in it, and it evens out the brightness."),
     ] = None,
     grid: Annotated[
-        Path | None, typer.Option(help="grid.json; else it is found in the white image or raws.")
+        Path | None,
+        typer.Option(
+            help="Micro-lens grid (grid.json). Without it, the white image or the raws show it."
+        ),
     ] = None,
     xml: Annotated[
         Path | None, typer.Option(help="The maker's XML to start from when the grid is found.")
     ] = None,
-    bayer: Annotated[str | None, typer.Option(help="rggb, grbg, gbrg or bggr.")] = None,
+    bayer: Annotated[
+        str | None, typer.Option(help="Color pattern of mosaic raws: rggb, grbg, gbrg or bggr.")
+    ] = None,
     camera: Annotated[
         Path | None,
         typer.Option(
@@ -62,7 +74,10 @@ def live(
         ),
     ] = None,
     target: Annotated[
-        str, typer.Option(help="How well parameters are to be known.")
+        str,
+        typer.Option(
+            help="How well the parameters are to be known, F=0.05%,B=0.5%,c=1px for example."
+        ),
     ] = "F=0.05%,B=0.5%,c=1px",
     until_done: Annotated[
         bool, typer.Option("--until-done", help="End when all targets are met.")
@@ -73,23 +88,30 @@ def live(
     ] = None,
     bits: Annotated[int, typer.Option(help="Bits of the pixels on standard input: 8 or 16.")] = 8,
     focal_length_mm: Annotated[
-        float | None, typer.Option(help="Focal length engraved on the lens: a check of the result.")
+        float | None,
+        typer.Option(help="Focal length engraved on the lens, in mm: a check of the result."),
     ] = None,
     marker_size_mm: Annotated[
         float | None,
-        typer.Option(help="Side of ArUco markers in the scene.", rich_help_panel=_SCALE),
+        typer.Option(
+            help="Side of the black squares of ArUco markers in the scene, in mm.",
+            rich_help_panel=_SCALE,
+        ),
     ] = None,
     marker_distances: Annotated[
         Path | None,
         typer.Option(
-            help="Known distances between the centers of markers, 'id1 id2 mm sigma' a line.",
+            help="File with known distances between the centers of markers, one 'id1 id2 mm sigma' "
+            "a line.",
             rich_help_panel=_SCALE,
         ),
     ] = None,
     dictionary: Annotated[
         str, typer.Option(help="ArUco dictionary of the printed markers.", rich_help_panel=_SCALE)
     ] = "DICT_6X6_250",
-    points: Annotated[int, typer.Option(help="Scene points to measure at the end.")] = 1000,
+    points: Annotated[
+        int, typer.Option(help="Number of scene points to measure at the end.")
+    ] = 1000,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -107,7 +129,7 @@ def live(
         ),
     ] = True,
     port: Annotated[int, typer.Option(help="Port of the page; 0 takes a free one.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Calibrate a camera while frames come in, and say which motion would help most.
 

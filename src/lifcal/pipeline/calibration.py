@@ -427,7 +427,7 @@ def _write_all(
         nominal_focal_length_mm=bench.options.focal_length_mm,
         grid=run.setup.grid,
         findings=bench.findings,
-        noise=_measure_noise(run, [names[index] for index in views.tolist()]),
+        noise=_measure_noise(run, [names[i] for i in views.tolist() if i < len(names)]),
     )
     for number, world in enumerate(summary["worlds"]):
         world["recording"] = recordings[world["frames"][0]]
