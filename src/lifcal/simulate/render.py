@@ -357,10 +357,15 @@ class Renderer:
             spread += reach_mm * self._nearness
         return _kernels.Bundles(slopes, spread, reach_mm)
 
-    def render_white(self, seed: int = 0) -> Float32Array:
-        """Return the light on the sensor in front of an evenly white surface, (height, width)."""
+    def render_white(
+        self, seed: int = 0, window: tuple[int, int, int, int] | None = None
+    ) -> Float32Array:
+        """Return the light on the sensor in front of an evenly white surface, (height, width).
+
+        `window` is the part of the image to render, as in `render_raw`.
+        """
         empty = Scene("white", (), (), (), np.ones(3), np.zeros(3), 1.0, 1.0)
-        return self.render_raw(PackedScene(empty), RigidTransform.identity(), seed)
+        return self.render_raw(PackedScene(empty), RigidTransform.identity(), seed, window)
 
     def render_raw(
         self,
