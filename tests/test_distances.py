@@ -161,3 +161,13 @@ def test_the_command_knows_the_scale():
     usual = inspect.signature(DepthOptions).parameters["scale"].default
     assert command._find_scale([]) == usual
     assert command._find_scale(["depth.scale=0.75"]) == 0.75
+
+
+def test_a_number_is_no_index_among_numbered_frames():
+    """A distance picked in frame 0005 must not be measured in the sixth of the frames left."""
+    with pytest.raises(DataError, match="there is no frame 0005"):
+        find_name("0005", [f"{number:04d}" for number in range(0, 20, 2)])
+    with pytest.raises(DataError, match="there is no frame 5"):
+        find_name("5", [str(number) for number in range(0, 20, 2)])
+    assert find_name("1", ["a", "b"]) == "b"
+    assert find_name("1", ["0003", "0005"]) == "0005"

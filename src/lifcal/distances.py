@@ -17,6 +17,8 @@ from lifcal.files import read_bytes, write_text
 from lifcal.image_headers import read_header
 from lifcal.sources import VIDEO_SUFFIXES
 
+PICKED = "distances.txt"
+"""Name of the file that `lifcal pick` writes into a folder if no other is given."""
 _RULER_MM = 0.5
 """Standard deviation of a length that was read from a ruler or tape, in mm."""
 _CLICK_PX = 0.5
@@ -108,9 +110,19 @@ def find_name(frame: str, names: Sequence[str]) -> str:
     alike = [name for name in names if _to_word(name) == frame]
     if len(alike) == 1:
         return alike[0]
-    if frame.isdecimal() and int(frame) < len(names):
+    if frame.isdecimal() and not _looks_like(frame, names) and int(frame) < len(names):
         return names[int(frame)]
     raise DataError(f"there is no frame {frame}, in which a distance was picked")
+
+
+def _looks_like(number: str, names: Sequence[str]) -> bool:
+    """Tell whether a number is written as the frames are named, so that it is no index.
+
+    If frame 0005 was left out, "0005" must not stand for the sixth of the others.
+    """
+    numbers = [name for name in names if name.isdecimal()]
+    padded = any(len(name) > 1 and name.startswith("0") for name in numbers)
+    return any(len(name) == len(number) or not padded for name in numbers)
 
 
 def check_picked_distances(path: Path, raws: Sequence[Path], scale: float) -> None:

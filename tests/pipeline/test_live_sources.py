@@ -45,6 +45,7 @@ def test_a_folder_is_watched_while_it_fills(tmp_path, rng, monkeypatch):
         (tmp_path / "4.png").rename(tmp_path / "3.png")
         (tmp_path / "3.png").write_bytes(encode_png(images["3"]))
         (tmp_path / "5.png").write_bytes(b"never an image")
+        (tmp_path / "6.png").write_bytes(b"")  # and stays empty
 
     filling = threading.Thread(target=fill)
     filling.start()
@@ -55,7 +56,7 @@ def test_a_folder_is_watched_while_it_fills(tmp_path, rng, monkeypatch):
     for name, pixels in good.items():
         np.testing.assert_array_equal(pixels, images[name])
     bad = [frame for frame in found if frame.pixels is None]
-    assert [frame.name for frame in bad] == ["5"]
+    assert [frame.name for frame in bad] == ["5", "6"]
     assert "5.png" in bad[0].problem
 
 

@@ -86,10 +86,10 @@ def test_distances(folder, tmp_path):
     assert (guessed["frame"], guessed["mm"]) == (2, 130.0)
     assert guessed["sigma"] == pytest.approx(np.hypot(0.5, np.sqrt(0.5) / 67.08 * 130.0), rel=0.01)
     assert (given["frame"], given["sigma"]) == (0, 0.25)
-    picked.remove(2)
+    picked.remove(guessed)
     assert [entry["line"] for entry in picked.list_distances()] == [1, 2]
     with pytest.raises(InputError, match="was changed meanwhile"):
-        picked.remove(7)
+        picked.remove(guessed)  # another distance is on that line by now
 
 
 @pytest.mark.parametrize(

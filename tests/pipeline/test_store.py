@@ -104,6 +104,16 @@ def test_a_run_without_any_frame_leaves_nothing_behind(tmp_path, grid):
     assert store.failed == {"0": "black"}
 
 
+def test_the_report_of_a_failure_does_not_block_the_folder(tmp_path):
+    """The corrected command may use the folder; a finished calibration without focus.json not."""
+    for name in ("summary.json", "report.html", "distances.txt"):
+        (tmp_path / name).touch()
+    assert open_again(tmp_path).setup is None
+    (tmp_path / "camera.json").touch()
+    with pytest.raises(DataError, match="is not empty"):
+        open_again(tmp_path)
+
+
 def test_a_changed_array_is_refused(tmp_path, grid):
     store = begin(tmp_path, grid, np.ones(grid.image_size[::-1], np.float32))
     store.add("0", entry(0))

@@ -60,10 +60,9 @@ def test_routes(server):
     assert post(server, "remove", {"line": 1})[0] == 400
     status, said = post(server, "add", {**two, "mm": 5})
     assert status == 200
-    assert post(server, "remove", {"line": said["distances"][0]["line"]}) == (
-        200,
-        {"distances": []},
-    )
+    (entry,) = said["distances"]
+    assert post(server, "remove", {**entry, "mm": 6.0})[0] == 400  # another distance is there
+    assert post(server, "remove", entry) == (200, {"distances": []})
 
 
 def open_page(browser, server, **size):

@@ -529,6 +529,9 @@ class OnlineCalibrator:
         if state.waiting:
             moved = _measure_motion(state.waiting[-1].look, candidate.look)
             width = self.engine.grid.image_size[0]
+            if moved is None and len(state.waiting) == 1:
+                state.waiting = [candidate]
+                return FrameStatus.WAITING, "The start begins anew with it.", None
             if moved is None:
                 return (
                     FrameStatus.OTHER_SCENE,
@@ -762,7 +765,7 @@ class OnlineCalibrator:
             )
             last = found.cam_from_world[-1]
             return worth, worth.advise(last, _list_values(found), self.targets)
-        except EstimationError:
+        except (EstimationError, InputError):
             return None, None
 
     def _accept(self, answer: Answer, pending: Pending) -> None:
@@ -773,7 +776,16 @@ class OnlineCalibrator:
         assert live is not None
         state.solution = solution
         indices = found.problem.observations.view_ids
-        poses = dict(zip(indices.tolist(), found.cam_from_world, strict=True))
+        # Where points do not connect all keyframes, only the largest part has one frame.
+        of_views = found.problem.worlds.of_views
+        main = of_views == np.bincount(of_views).argmax()
+        poses = {
+            index: pose
+            for index, pose, good in zip(
+                indices.tolist(), found.cam_from_world, main.tolist(), strict=True
+            )
+            if good
+        }
         world_from_found, factor = _find_frame(live.keyframes, poses)
         live.camera = replace(
             found.state,
@@ -796,7 +808,7 @@ class OnlineCalibrator:
         live.locate_landmarks()
         kept = [frame for frame in others if live.relocate(frame)]
         # A view that the adjustment left out fits none of the others.
-        given = {frame.index for frame in pending.keyframes}
+        given = {frame.index for frame in pending.keyframes} - set(indices[~main].tolist())
         kept = [frame for frame in kept if frame.index not in given]
         live.keyframes = sorted([*adjusted, *kept], key=lambda frame: frame.index)
         live.locate_landmarks()

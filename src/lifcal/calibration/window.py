@@ -20,7 +20,7 @@ from lifcal.calibration.live_map import Keyframe, LiveMap
 from lifcal.calibration.options import CalibrateOptions
 from lifcal.calibration.workbench import Workbench
 from lifcal.camera import TILT_PARAMETERS, MicroLensGrid
-from lifcal.errors import DataError, EstimationError
+from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.imaging.markers import Marker, detect_markers
 from lifcal.listener import Listener
 from lifcal.reconstruction import Observations
@@ -110,9 +110,12 @@ def solve_window(work: WindowWork, listener: Listener | None = None) -> Solution
     """
     try:
         return _solve(work, listener or Listener())
-    except EstimationError as error:
-        if error.stage != "measure" or not work.options.scale.list_sources():
+    except (EstimationError, InputError) as error:
+        known = bool(work.options.scale.list_sources())
+        if isinstance(error, EstimationError) and (error.stage != "measure" or not known):
             raise
+        if not known:
+            raise EstimationError(str(error), stage="adjust") from error
         # The scale could not be measured in this window: it is known from before, or not yet.
         loose = replace(work.options, scale=ScaleOptions())
         return _solve(replace(work, options=loose), listener or Listener())
@@ -271,6 +274,11 @@ def _close(
         bench.adjust_options, plane_error=0.0, scale_error=0.0, magnification_error=0.0
     )
     distances = bench.distances if metric else None
+    if distances is not None and not distances.are_between(some.point_ids).any():
+        distances = None
+    positions = bench.positions
+    if positions is not None and np.isin(positions.view_ids, some.view_ids).sum() < 2:
+        positions = None
     closed = adjust(
         some,
         start,
@@ -278,7 +286,7 @@ def _close(
         bench.grid,
         options,
         distances=distances,
-        positions=bench.positions,
+        positions=positions,
         joint=bench.joint,
     )
     source = EARLIER if bench.joint is not None and bench.joint.source == EARLIER else _BEFORE

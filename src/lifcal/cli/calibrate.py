@@ -307,9 +307,10 @@ def _find_scale(settings: list[str]) -> float:
     """Return the size of the focused images relative to the raws."""
     given = parse_settings(settings).get("depth.scale", "")
     try:
-        return float(given)
+        scale = float(given)
     except ValueError:  # not given, or told later what it needs
         return _FOCUSED_SCALE
+    return scale if 0.0 < scale <= 2.0 else _FOCUSED_SCALE
 
 
 def parse_settings(texts: list[str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from lifcal.cli._console import (
     say_progress,
     verb,
 )
+from lifcal.cli._results import exit_by_verdict
 from lifcal.cli.calibrate import parse_settings, print_calibration
 from lifcal.sources import check_files
 
@@ -181,6 +182,7 @@ def live(
     if ended is not None:
         say_error(str(ended))
         raise SystemExit(EXIT_ERROR)
+    exit_by_verdict(found.summary["verdict"])
 
 
 def _show(run: LiveRun, update: Update, page: LivePage | None) -> None:

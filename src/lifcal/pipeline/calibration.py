@@ -231,10 +231,10 @@ def _calibrate(
     for scale in (options.scale, *options.scales):
         check_inside(scale.distances, settings["image_size_px"], options.depth.scale)
     inputs = describe_inputs(options, sfm, settings, frames.names, frames.recordings, added)
-    guard_finished(folder, inputs, force, listener)
+    kept = guard_finished(folder, inputs, force, listener)
     if added is not None:
         findings = (*findings, *added.compare_grid(frames, listener))
-    failure = FailureReport(folder, frames, force)
+    failure = FailureReport(folder, frames, kept)
     failure.findings += findings
     with failure.watch():
         run = focus_frames(frames, folder, options.depth, sources, listener, executor)
@@ -247,7 +247,8 @@ def _calibrate(
     clock.lap("grid, depth and focused images")
     failure.run = run
     inputs = _describe_inputs(run, options, sfm, added)
-    guard_finished(folder, inputs, force, listener)  # once more: now with the frames' pixels
+    if not kept:  # once more: now with the frames' pixels
+        failure.kept = guard_finished(folder, inputs, force, listener)
     problems = tuple(str(problem) for _, problem in sorted(run.usable.problems.items()))
     finished = _read_finished(folder, compute_key(inputs))
     if finished is not None:

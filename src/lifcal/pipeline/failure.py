@@ -48,13 +48,14 @@ class FailureReport:
     folder : Path
         Folder of the run.
     frames : Frames
-    force : bool
+    kept : bool
         Whether a finished calibration in the folder has been kept elsewhere, so that its files may
         be replaced.
     """
 
-    def __init__(self, folder: Path, frames: Frames, force: bool) -> None:
-        self._folder, self._frames, self._force = folder, frames, force
+    def __init__(self, folder: Path, frames: Frames, kept: bool) -> None:
+        self._folder, self._frames = folder, frames
+        self.kept = kept
         self.findings: list[Finding] = []
         """What was noticed so far."""
         self.run: FocusRun | None = None
@@ -77,7 +78,7 @@ class FailureReport:
     def _write(self, error: LifcalError) -> None:
         """Write summary.json and report.html; a full disk must not hide the error itself."""
         finished = (self._folder / "camera.json").exists()
-        if finished and not self._force:
+        if finished and not self.kept:
             return
         findings, done = list(self.findings), []
         if self.run is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lifcal import __version__
 from lifcal.bundle.files import name_for_world
 from lifcal.diagnostics import Finding
+from lifcal.distances import PICKED
 from lifcal.errors import DataError
 from lifcal.files import digest_files, make_part_path, make_plain, read_json
 from lifcal.pipeline.store import list_differences
@@ -101,7 +102,7 @@ def digest_results(folder: Path) -> dict[str, str | None]:
 
 def guard_finished(
     folder: Path, inputs: Mapping[str, Any], force: bool, listener: Listener
-) -> None:
+) -> bool:
     """Make sure that a run with these inputs overwrites no finished calibration of other inputs.
 
     Parameters
@@ -115,6 +116,11 @@ def guard_finished(
     listener : Listener
         Is told where the finished calibration is kept.
 
+    Returns
+    -------
+    bool
+        Whether a finished calibration was there and is kept beside.
+
     Raises
     ------
     DataError
@@ -122,7 +128,7 @@ def guard_finished(
     """
     differences = _compare(folder, inputs)
     if not differences:
-        return
+        return False
     told = "; ".join(differences[:_MOST_TOLD])
     if len(differences) > _MOST_TOLD:
         told += f"; and {len(differences) - _MOST_TOLD} more"
@@ -138,6 +144,7 @@ def guard_finished(
             _clear(folder)
     text = f"{folder}: the calibration that was there is kept as {beside} ({told})"
     listener.finding(Finding.of("calibration-kept", text, kept=str(beside)))
+    return True
 
 
 def _compare(folder: Path, inputs: Mapping[str, Any]) -> list[str]:
@@ -229,8 +236,10 @@ def _link(source: str, target: str) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what is in a folder, of which there is a copy."""
+    """Remove what is in a folder, of which there is a copy; picked distances stay."""
     for path in folder.iterdir():
+        if path.name == PICKED:
+            continue
         if path.is_dir():
             shutil.rmtree(path)
         else:

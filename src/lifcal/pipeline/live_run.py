@@ -154,10 +154,10 @@ def run_live(
             engine, figures, findings, first = _make_engine(
                 work, frames, options.depth, sources, earlier, bayer, listener
             )
-            write_json(work / "live.json", inputs)
             calibrator = OnlineCalibrator(
                 engine, options, online, camera=earlier, bayer=bayer, listener=listener
             )
+            write_json(work / "live.json", inputs)
             run = LiveRun(out, calibrator, [*findings], grid_figures=figures)
             if (work / "state.npz").is_file():
                 calibrator.load(work)

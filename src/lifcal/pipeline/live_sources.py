@@ -116,7 +116,7 @@ def _watch_folder(folder: Path, idle_s: float | None, seen: Collection[str]) -> 
                 known[path] = (form, now)
             still = now - known[path][1]
             old = time.time() - stat.st_mtime > _STILL_S
-            if stat.st_size == 0 or (still < _STILL_S and not old):
+            if still < _STILL_S and not old:
                 break  # later files wait, so that the order is kept
             try:
                 pixels = read_image(path)
@@ -125,6 +125,7 @@ def _watch_folder(folder: Path, idle_s: float | None, seen: Collection[str]) -> 
                     known.pop(path, None)
                     continue
                 if still < _GIVE_UP_S:
+                    last = now  # it may still become whole: a run does not end before
                     break
                 done.add(path.stem)
                 yield LiveFrame(path.stem, None, str(error))

@@ -14,7 +14,14 @@ import numpy.typing as npt
 from lifcal.arrays import Float32Array, FloatArray, spread_choice
 from lifcal.calibration.views import to_gray
 from lifcal.camera import PlenopticCamera, read_camera
-from lifcal.distances import DistancesFile, PickedDistance, estimate_sigma_mm, find_name, is_inside
+from lifcal.distances import (
+    PICKED,
+    DistancesFile,
+    PickedDistance,
+    estimate_sigma_mm,
+    find_name,
+    is_inside,
+)
 from lifcal.errors import DataError, InputError
 from lifcal.files import read_bytes, read_json
 from lifcal.geometry import RigidTransform, read_tum
@@ -83,7 +90,7 @@ class PickFolder:
         if header is None or not header.width:
             raise DataError(f"{self._image_path(self.names[0])}: not a PNG file")
         self.size = (header.width, header.height)
-        self.file = DistancesFile(path or folder / "distances.txt")
+        self.file = DistancesFile(path or folder / PICKED)
         self._poses = _read_poses(folder, self.names)
         self._gray = lru_cache(maxsize=_MOST_COMPARED + 2)(self._load_gray)
         self._find = lru_cache(maxsize=64)(self._find_point)
@@ -259,10 +266,10 @@ class PickFolder:
         sigma = self.suggest(points_px, length_mm) if sigma_mm is None else sigma_mm
         self.file.add(PickedDistance(self.names[frame], first, second, length_mm, sigma))
 
-    def remove(self, line: int) -> None:
-        """Remove the distance on a line of the file, by what `list_distances` said."""
-        for number, distance in self.file.read():
-            if number == line:
+    def remove(self, entry: Any) -> None:
+        """Remove a distance from the file; `entry` is what `list_distances` said of it."""
+        for (number, distance), there in zip(self.file.read(), self.list_distances(), strict=True):
+            if there == entry:
                 self.file.remove(number, distance)
                 return
         raise InputError(f"{self.file.path} was changed meanwhile: nothing was removed")

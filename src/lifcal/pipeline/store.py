@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from lifcal import __version__
+from lifcal.distances import PICKED
 from lifcal.errors import DataError
 from lifcal.files import append_line, is_part, read_json, remove_parts, write_json
 
@@ -349,7 +350,11 @@ class FolderStore(FrameStore[S, E]):
         try:
             if folder.exists() and not folder.is_dir():
                 raise DataError(f"{folder}: is a file, needs a folder")
-            used = folder.exists() and not all(map(is_part, folder.iterdir()))
+            # A run that failed before its first frame left a report; picked distances may lie here.
+            left = () if (folder / "camera.json").exists() else ("summary.json", "report.html")
+            used = folder.exists() and not all(
+                is_part(path) or path.name in (*left, PICKED) for path in folder.iterdir()
+            )
             known = store.path.exists()
         except OSError as error:
             raise DataError(f"{folder}: cannot use this folder: {error.strerror}") from error

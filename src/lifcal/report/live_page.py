@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import FloatArray, spread_choice
+from lifcal.files import make_plain
 from lifcal.imaging.files import encode_jpeg
 from lifcal.report.server import LoopbackServer, Reply
 
@@ -101,7 +102,7 @@ class LivePage:
                 self._picture = encode_jpeg(step.image)
         if step.values:
             self._steps.append((dict(step.values), dict(step.sigmas)))
-        self._states.push(self._describe(step))
+        self._states.push(make_plain(self._describe(step)))
 
     def close(self) -> None:
         """Stop serving."""

@@ -131,11 +131,12 @@
       let text = points.map((_, i) => place(i)).join("; ") + ".";
       if (points.length < 2) text += " Click the second point.";
       if (found && found.length_mm !== null) text += ` By this calibration they are ${found.length_mm} mm apart.`;
-      if (found && found.points.some((p) => p.known === null)) text += " The maps of virtual depth were removed, so it is not known whether depth is known here.";
+      if (found && found.points.some((p) => p.known === null)) text += " The depth maps were removed, so this page cannot tell whether depth is known here.";
       reading.textContent = text[0].toUpperCase() + text.slice(1);
     }
   }
   function pick(place) {
+    if (!picture) return;
     if (place[0] < -0.5 || place[1] < -0.5 || place[0] > state.width - 0.5 || place[1] > state.height - 0.5) return;
     const point = place.map((v) => Math.round(100 * v) / 100);
     say("");
@@ -154,10 +155,19 @@
 
   async function show(index, keep) {
     frame = index;
+    picture = unknown = null; // nothing is picked in the picture of another frame
     by("frame").value = String(index);
     if (!keep) { points = []; chosen = -1; }
+    redraw();
     const ticket = index;
-    const [image, mask] = await Promise.all([fetchPicture(index), state.maps ? load(`unknown?frame=${index}`) : null]);
+    let image, mask;
+    try {
+      [image, mask] = await Promise.all([fetchPicture(index), state.maps ? load(`unknown?frame=${index}`) : null]);
+    } catch (error) {
+      pictures.delete(index);
+      if (ticket === frame) say(error.message, "warn");
+      return;
+    }
     if (ticket !== frame) return;
     picture = image; unknown = mask && hatch(mask);
     change();
@@ -228,7 +238,7 @@
       if (each.frame !== null) button("show", "Show it in its frame", () => show(each.frame));
       else row.cells[0].append(" (not in this folder)");
       button("×", "Remove it from the file", async () => {
-        try { Object.assign(state, await call("remove", { line: each.line })); say("Removed.", "done"); }
+        try { Object.assign(state, await call("remove", each)); say("Removed.", "done"); }
         catch (error) { say(error.message, "warn"); }
         showList(); redraw();
       });

@@ -47,8 +47,8 @@ class Picking(Protocol):
         """Write a distance to the file."""
         ...
 
-    def remove(self, line: int) -> None:
-        """Remove the distance on a line of the file."""
+    def remove(self, entry: Any) -> None:
+        """Remove a distance from the file; `entry` is what `list_distances` said of it."""
         ...
 
 
@@ -76,7 +76,7 @@ def serve_picking(server: LoopbackServer, folder: Picking, command: str) -> None
 
     def remove(content: Any) -> dict[str, Any]:
         with lock:
-            folder.remove(_read_index(content, "line"))
+            folder.remove(content)
             return {"distances": folder.list_distances()}
 
     def locate(content: Any) -> dict[str, Any]:
