@@ -116,6 +116,7 @@ def test_keys_alone(browser, server, tmp_path):
     page = open_page(browser, server)
     page.press("n", text="n")
     page.wait("document.getElementById('frame').value === '3'")
+    page.wait("document.body.dataset.shown === '3'")  # nothing is picked before
     page.run("document.getElementById('image').focus()")
     for key in ("ArrowRight", "Enter"):
         page.press(key)

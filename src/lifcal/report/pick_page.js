@@ -170,6 +170,7 @@
     }
     if (ticket !== frame) return;
     picture = image; unknown = mask && hatch(mask);
+    document.body.dataset.shown = String(index);
     change();
   }
   function hatch(mask) { // a see-through picture of lines where depth is unknown
