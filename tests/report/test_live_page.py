@@ -59,7 +59,10 @@ def test_state_and_image_follow_the_run(page, rng):
     assert state["series"][0]["name"] == "F"
     assert len(state["series"][0]["values"]) == 3
     assert state["series"][0]["limit"] == 0.5
-    assert {row["name"]: row["target"] for row in state["parameters"]}["B"] == ""
+    rows = {row["name"]: row for row in state["parameters"]}
+    assert rows["B"]["target"] == ""
+    assert rows["F"]["value"] == "903.0 ± 2.3 px"
+    assert rows["F"]["target"] == "0.5 px"
     with urllib.request.urlopen(page.url + "image?frame=3", timeout=10) as reply:
         assert reply.headers["Content-Type"] == "image/jpeg"
         assert reply.read(2) == b"\xff\xd8"

@@ -639,7 +639,7 @@ class OnlineCalibrator:
         if self._worth is not None:
             gain = self._worth.measure_gain(self._to_solution(pose))
             if gain < online.least_gain:
-                return FrameStatus.NOTHING_NEW, f"It would add {gain:.2f} nats only.", pose
+                return FrameStatus.NOTHING_NEW, "It would add too little that is new.", pose
         self._add_keyframe(candidate, found)
         return FrameStatus.USED, f"{found.n_inliers} matches with the map.", pose
 

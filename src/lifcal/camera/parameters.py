@@ -64,7 +64,7 @@ def format_value(value: float | None, sigma: float | None) -> str:
     """Return "value ± sigma" with two digits of sigma, or the value alone if sigma is not known."""
     if value is None:
         return "unknown"
-    if not sigma:
+    if not sigma or not (math.isfinite(value) and math.isfinite(sigma)):
         return f"{value:.6g}"
     size = max(abs(value), sigma)
     power = math.floor(math.log10(size))

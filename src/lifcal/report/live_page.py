@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lifcal.arrays import FloatArray, spread_choice
+from lifcal.camera.parameters import format_value, unit_of
 from lifcal.files import make_plain
 from lifcal.imaging.files import encode_jpeg
 from lifcal.report.server import LoopbackServer, Reply
@@ -144,9 +145,10 @@ class LivePage:
             "parameters": [
                 {
                     "name": name,
-                    "value": f"{value:.7g}",
-                    "sigma": f"{step.sigmas[name]:.2g}",
-                    "target": f"{step.limits[name]:.2g}" if name in step.limits else "",
+                    "value": f"{format_value(value, step.sigmas[name])} {unit_of(name)}".rstrip(),
+                    "target": f"{step.limits[name]:.2g} {unit_of(name)}".rstrip()
+                    if name in step.limits
+                    else "",
                 }
                 for name, value in step.values.items()
             ],
