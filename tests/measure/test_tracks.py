@@ -158,6 +158,20 @@ def test_tracks_are_apart(rng):
     assert set(range(4)) & set(without.points.tolist()) == {3}
 
 
+def test_tracks_of_one_corner_at_different_depths_are_one(rng):
+    """Their depths differ by more than a window is wide, but all views see them at one place."""
+    geometry = make_geometry(rng, n_points=100)
+    points = geometry.points_world_mm.copy()
+    reach = WINDOW_PX * U * 800.0 / ARRAY.focal_px
+    points[1] = points[0] * (1.0 + 1.5 * reach / np.linalg.norm(points[0]))
+    assert np.linalg.norm(points[1] - points[0]) > 1.4 * reach
+    geometry = replace(geometry, points_world_mm=points)
+    indices, views = in_all_views(geometry)
+    keep = (indices < 2) & ((views < 2) | (indices == 1))  # the first is shorter
+    tracks = choose(geometry, lambda _: (flat_map(U), SCALE), 200, (indices[keep], views[keep]))
+    assert tracks.points.tolist() == [1]
+
+
 def test_views_that_see_a_point(rng):
     geometry = make_geometry(rng, n_points=50, n_views=4)
     tracks = Tracks(np.arange(50), np.zeros(50, np.int64))

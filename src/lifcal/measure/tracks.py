@@ -17,8 +17,10 @@ only in strongly textured parts."""
 _DEPTH_BINS = 5
 """Number of ranges of virtual depth over which the tracks of a cell are spread, because near and
 far points together determine alpha and beta."""
-_LATTICE = 2
-"""Number of points, on each side of a patch's middle, at which its surface must be near a plane."""
+_RINGS, _RING_POINTS = 2, 8
+"""Number of rings around the middle of a patch, the last one at its rim, and of places on each, at
+which its surface must be near a plane. Patches are round, so a square of places would leave out
+points whose patches end before an edge."""
 _MOST_BEND = 0.012
 """Largest deviation of a surface from a plane within a patch, as a fraction of u. A larger
 deviation shows an edge or a strong curvature, which one plane texture does not describe."""
@@ -92,9 +94,12 @@ def choose_tracks(
         smooth[here] = _is_smooth(u_map, scale, xy[here], u[here], window_px)
     good = np.flatnonzero(smooth & (lengths >= 2))
     good = good[np.argsort(-lengths[good], kind="stable")]
-    places = geometry.points_world_mm[points[good]]
-    reach = window_px * np.abs(u[good]) * cam[good, 2] / geometry.array.focal_px
-    good = np.sort(good[_is_apart(places, reach, besides)])
+    if besides is not None and len(besides):
+        reach = window_px * np.abs(u[good]) * cam[good, 2] / geometry.array.focal_px
+        places = geometry.points_world_mm[points[good]]
+        good = good[cKDTree(besides).query(places)[0] > reach]
+    twins = _find_twins(geometry, points[good], references[good], xy[good], u[good], window_px)
+    good = np.sort(good[_leave_out_twins(twins, len(good))])
     chosen = good[_spread(xy[good], u[good], lengths[good], image_size, count)]
     chosen.sort()
     return Tracks(read_only(points[chosen]), read_only(references[chosen]))
@@ -168,32 +173,56 @@ def _is_smooth(
     u_map: Float32Array, scale: float, xy: FloatArray, u: FloatArray, window_px: float
 ) -> BoolArray:
     """Tell whether the surface around each point is known, nearly plane, and at the right depth."""
-    steps = np.arange(-_LATTICE, _LATTICE + 1) / _LATTICE
-    dx, dy = (part.ravel() for part in np.meshgrid(steps, steps))
+    angles = 2.0 * np.pi * np.arange(_RING_POINTS) / _RING_POINTS
+    radii = np.arange(1, _RINGS + 1) / _RINGS
+    dx, dy = (np.append(0.0, np.outer(radii, each)) for each in (np.cos(angles), np.sin(angles)))
     reach = window_px * np.abs(u)
     places = xy[:, None, :] + reach[:, None, None] * np.stack([dx, dy], axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         rho = 1.0 / sample_map(u_map, scale, places)
-        square = float(dx @ dx)
+        square = float(dx @ dx)  # and dy @ dy
         middle = rho.mean(axis=1, keepdims=True)
         fitted = middle + np.outer(rho @ dx / square, dx) + np.outer(rho @ dy / square, dy)
         bend = np.abs(rho / fitted - 1.0).max(axis=1)
         return np.asarray((bend < _MOST_BEND) & (np.abs(middle[:, 0] * u - 1.0) < _SAME_DEPTH))
 
 
-def _is_apart(places: FloatArray, reach: FloatArray, besides: FloatArray | None) -> BoolArray:
-    """Tell which positions to keep, in order, so that no two of them are within `reach`.
+def _find_twins(
+    geometry: Reconstruction,
+    points: IntArray,
+    references: IntArray,
+    xy: FloatArray,
+    u: FloatArray,
+    window_px: float,
+) -> IntArray:
+    """Return pairs of tracks that share pixels: one lies in the window of the other, (n, 2).
 
-    Positions within `reach` of those in `besides` are not kept either.
+    Tracks are compared in the reference view of the first one. There, two tracks of one corner are
+    at the same place. In space they need not be: the depth of a point that few views see is much
+    less certain than its direction.
     """
-    apart = np.ones(len(places), np.bool_)
-    if besides is not None and len(besides):
-        apart = cKDTree(besides).query(places)[0] > reach
-    near = cKDTree(places).query_ball_point(places, reach) if len(places) else []
-    for i, others in enumerate(near):
-        if apart[i]:
-            apart[[other for other in others if other > i]] = False
-    return apart
+    pairs = [np.zeros((0, 2), np.int64)]
+    for view in np.unique(references).tolist():
+        here = np.flatnonzero(references == view)
+        cam = geometry.cam_points(points, np.full(len(points), view))
+        places, depths = geometry.virtual_points(cam)
+        visible = np.flatnonzero((cam[:, 2] > 0.0) & np.isfinite(places).all(axis=1))
+        near = cKDTree(places[visible]).query_ball_point(xy[here], window_px * np.abs(u[here]))
+        first = np.repeat(here, [len(each) for each in near])
+        second = visible[np.concatenate(near).astype(np.int64)]
+        same = np.abs(depths[second] / u[first] - 1.0) < _SAME_DEPTH
+        pairs.append(np.stack([first, second], axis=1)[same & (first != second)])
+    return np.concatenate(pairs)
+
+
+def _leave_out_twins(twins: IntArray, count: int) -> BoolArray:
+    """Tell which of `count` tracks to keep, the first ones first, so that no two are twins."""
+    pairs = np.sort(twins, axis=1)
+    kept = np.ones(count, np.bool_)
+    for first, second in pairs[np.argsort(pairs[:, 0], kind="stable")].tolist():
+        if kept[first]:
+            kept[second] = False
+    return kept
 
 
 def _spread(
