@@ -5,7 +5,8 @@ bends the recorded centers. Cameras named `-real` have tilt, jitter, object-spac
 shading and exposure drift; their errors are relative to the best fit of the camera model to exact
 chief rays. Every recording has a seed that was not used for development. Set LIFCAL_BENCHMARK_DATA
 to a folder that keeps recordings and calibrations; a run that was stopped continues there.
-LIFCAL_BENCHMARK_RUNS limits the number of runs of each camera.
+LIFCAL_BENCHMARK_RUNS limits the number of runs of each camera, and LIFCAL_BENCHMARK_CAMERAS
+("mini,mini-real") the cameras.
 """
 
 from __future__ import annotations
@@ -112,7 +113,11 @@ def run() -> list[Figure]:
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(os.environ.get("LIFCAL_BENCHMARK_DATA", scratch))
         figures = []
-        for kind, cameras in (("bent", BENT), ("real", REAL)):
+        wanted = os.environ.get("LIFCAL_BENCHMARK_CAMERAS", ",".join(BENT + REAL)).split(",")
+        for kind, known in (("bent", BENT), ("real", REAL)):
+            cameras = [camera for camera in known if camera in wanted]
+            if not cameras:
+                continue
             outcomes = [[run_case(case, data) for case in list_cases(camera)] for camera in cameras]
             for camera, found in zip(cameras, outcomes, strict=True):
                 figures += accuracy(found, f"{camera}, worst of {len(found)}", kind)
