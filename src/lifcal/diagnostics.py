@@ -454,6 +454,12 @@ KINDS: Mapping[str, FindingKind] = {
         "Read the unit from camera.yaml or intrinsics.json.",
     ),
     # online
+    "live-log-cut": FindingKind(
+        _NOTE,
+        "An online calibration goes on after it was killed in the middle of a frame, and takes "
+        "that frame again.",
+        "Nothing. A frame that came from a camera or a pipe is lost.",
+    ),
     "online-not-determined": FindingKind(
         _NOTE,
         "The keyframes of an online calibration do not determine the camera yet.",

@@ -10,10 +10,11 @@ from lifcal.calibration import (
     FrameStatus,
     OnlineOptions,
 )
-from lifcal.calibration.drift import Drift, follow_change
-from lifcal.camera import NoDistortion
+from lifcal.calibration.drift import ESTIMATED_ANEW, Drift, compute_moves, follow_change
+from lifcal.camera import BrownDistortion, NoDistortion
 from lifcal.errors import DataError, EstimationError, InputError
 from lifcal.imaging.filters import smooth
+from lifcal.reconstruction import Reconstruction
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +142,7 @@ def test_a_lens_that_is_focused_anew_is_noticed(recording, grown):
     live = calibrator.map
     before = live.camera.array.to_physical(pixel).lens_to_array_mm
     live.camera = follow_change(live.camera, pixel, Drift("b_L0", -0.003 * true, 1))
-    landmarks = len(live.points_world)
+    landmarks, sigmas = len(live.points_world), dict(calibrator.state.sigmas)
     findings = []
     for raw in recording.raws[9:]:
         update = calibrator.add_frame(raw)
@@ -154,10 +155,37 @@ def test_a_lens_that_is_focused_anew_is_noticed(recording, grown):
     assert changed.evidence["change"] == pytest.approx(0.003 * true, rel=0.25)
     assert update.values["b_L0"] == pytest.approx(before, rel=1e-3)
     assert update.sigmas["b_L0"] > 0.02 * true
+    # F, alpha and beta follow from b_L0, so they are as little known as it is; c has not changed
+    physical = live.camera.array.to_physical(pixel)
+    moved = np.abs(physical.array_jacobian(pixel)[:, 1]) * 0.03 * physical.lens_to_array_mm
+    for name, least in zip(("F", "c_x", "c_y", "alpha", "beta"), moved, strict=True):
+        # 2 %: the derivative is that of the camera before the change, of 0.3 %
+        assert 0.98 * least <= update.sigmas[name] < 1.02 * least + 1.01 * sigmas[name]
     assert not update.done
-    assert calibrator.state.prior.source == "earlier calibration"
+    prior = calibrator.state.prior
+    assert prior.source == "earlier calibration"
+    own = dict(zip(prior.names, np.sqrt(np.diag(prior.covariance)), strict=True))
+    assert own["F"] >= 0.98 * moved[0]
+    assert own["alpha"] >= 0.98 * moved[3]
+    assert own["c_x"] < 0.02 * calibrator.engine.grid.image_size[0]
     assert not live.keyframes
     assert len(live.points_world) == landmarks  # the scene has not changed
+
+
+def test_what_is_estimated_anew_after_a_change(recording):
+    array, pixel = recording.camera.array, recording.camera.pixel_size_mm
+    camera = Reconstruction(
+        array, BrownDistortion(), np.zeros((0, 3, 3)), np.zeros((0, 3)), np.zeros((0, 3))
+    )
+    for name, sigma in (("b_L0", 1e-5), ("B", 1e-6), ("c_x", 1.0)):
+        other = follow_change(camera, pixel, Drift(name, sigma, 1)).array
+        (move,) = compute_moves(array, pixel, {name: sigma})
+        # differences over 1e-5 mm are exact to about 1e-5 of themselves
+        np.testing.assert_allclose(move, other.as_vector() - array.as_vector(), 1e-4, 1e-9)
+    # a bump is noticed along one axis, and both coordinates of c are estimated anew
+    assert ESTIMATED_ANEW["c_x"] == ESTIMATED_ANEW["c_y"] == ("c_x", "c_y")
+    moves = compute_moves(array, pixel, dict.fromkeys(ESTIMATED_ANEW["c_x"], 5.0))
+    np.testing.assert_array_equal(moves, [[0.0, 5.0, 0.0, 0.0, 0.0], [0.0, 0.0, 5.0, 0.0, 0.0]])
 
 
 def test_after_a_stop_it_goes_on_as_if_there_had_been_none(recording, tmp_path, monkeypatch):

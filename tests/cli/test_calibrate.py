@@ -1,10 +1,12 @@
 """`lifcal calibrate` as a user meets it, where it ends early; see tests/pipeline for the rest."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from lifcal.camera import write_grid
+from lifcal.camera import read_grid, write_grid
 from lifcal.imaging.files import read_image, write_png
 from lifcal.simulate import Simulation, SimulationOptions
 from tests.cli.process import assert_one_line_error, lifcal, read_help
@@ -95,7 +97,6 @@ def test_files_that_are_not_there_or_not_right(recording, here, tmp_path):
         ((tmp_path / "empty",), "empty"),
         ((raw, "--white", tmp_path / "no.png"), "no.png: no such file"),
         ((raw, "--white", tmp_path / "small.png"), "640 x 300 px, the raws have 640 x 480 px"),
-        ((raw, "--white", raw), "not a white image"),
         ((raw, "--grid", tmp_path / "no.json"), "no.json: no such file"),
     ):
         assert_one_line_error(here("calibrate", *words, *size, "-o", out), expected)
@@ -103,6 +104,26 @@ def test_files_that_are_not_there_or_not_right(recording, here, tmp_path):
     (tmp_path / "file").write_text("")
     done = here("calibrate", raw, *size, "-o", tmp_path / "file")
     assert_one_line_error(done, "is a file")
+
+
+@pytest.mark.parametrize("case", ["no white image", "no lattice in one raw", "another grid"])
+def test_images_without_the_grid_leave_a_page(recording, here, tmp_path, rng, case):
+    raw = recording / "raw" / "0.png"
+    words, expected = (raw, "--white", raw), "not a white image"
+    if case == "no lattice in one raw":
+        write_png(tmp_path / "noise.png", rng.integers(20, 200, (240, 320)).astype(np.uint8))
+        words, expected = (tmp_path / "noise.png",), "no micro-lens pattern"
+    elif case == "another grid":
+        grid = read_grid(recording / "grid.json")
+        wide = replace(grid.lattice, basis_px=1.2 * grid.lattice.basis_px)
+        write_grid(tmp_path / "other.json", grid.on_lattice(wide, grid.bend))
+        words, expected = (raw, "--grid", tmp_path / "other.json"), "not the grid of these raws"
+    out = tmp_path / "out"
+    done = here("calibrate", *words, "--pixel-size-um", 17.6, "-o", out)
+    assert_one_line_error(done, expected, "report.html shows what")
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["verdict"]["level"], summary["stage"]) == ("failed", "grid")
+    assert expected in (out / "report.html").read_text()
 
 
 def test_too_few_frames_are_one_line(recording, tmp_path):

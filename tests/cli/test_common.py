@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 import typer
+from rich.table import Table
 
 import lifcal
 from lifcal.cli import _console
@@ -79,6 +80,43 @@ def test_advice_names_options_that_exist():
     }
     assert len(named) > 50
     assert [(word, name) for word, name in sorted(named) if word not in known] == []
+
+
+NAMES = ("[/b]x", "desk [red]", "a:smile:b")
+"""Names of folders that rich would take for markup, wrong or right, and for an emoji."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_show_names_as_they_are(name, capsys):
+    _console.output.cache_clear()
+    table = Table(title=f"grid from {name}", title_justify="left")
+    table.add_column("wide enough for the title of the table")
+    table.add_row(name)
+    _console.output().print(f"{name}/camera.json: written", soft_wrap=True)
+    _console.output().print(table)
+    said = capsys.readouterr().out
+    _console.output.cache_clear()
+    assert f"{name}/camera.json: written\n" in said
+    assert f"grid from {name}" in said
+    assert said.count(name) == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_progress_in_a_terminal_shows_names_as_they_are(name, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    _console.messages.cache_clear()
+    listener = _console.RichListener()
+    with listener.status(f"reading {name}"):
+        pass
+    with listener.steps(f"focusing {name}", 2) as step:
+        step("")
+        step(f"measuring {name}")
+    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    _console.messages.cache_clear()
+    assert f"reading {name}" in said
+    assert f"measuring {name}" in said
 
 
 def test_the_shell_completes_commands(monkeypatch):

@@ -7,7 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +56,43 @@ def test_a_page_until_ctrl_c(folder):
     assert f"--distances {folder / 'distances.txt'}" in said.replace("\n", "")
     assert "there is no browser to open here" in errors
     assert "Traceback" not in errors
+
+
+def test_other_users_do_not_see_the_token(folder, tmp_path):
+    """They see the arguments of all processes, so those of the browser must not hold it."""
+    program, seen = tmp_path / "browser.py", tmp_path / "seen.json"
+    program.write_text(
+        "import json, os, pathlib, sys, urllib.parse\n"
+        "path = pathlib.Path(urllib.parse.urlsplit(sys.argv[1]).path)\n"
+        "modes = [oct(each.stat().st_mode & 0o777) for each in (path, path.parent)]\n"
+        "found = {'arguments': sys.argv, 'modes': modes, 'text': path.read_text()}\n"
+        f"pathlib.Path({str(tmp_path / 'part')!r}).write_text(json.dumps(found))\n"
+        f"os.replace({str(tmp_path / 'part')!r}, {str(seen)!r})\n"
+    )
+    browser = f"{sys.executable} {program} %s"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lifcal", "pick", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_interrupts,
+        env={**os.environ, "DISPLAY": ":0", "BROWSER": browser, "PYTHONUNBUFFERED": "1"},
+    )
+    url = re.search(r"http://127\.0\.0\.1:\d+/[\w-]+/", process.stdout.readline()).group()
+    for _ in range(300):
+        if seen.is_file():
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    found = json.loads(seen.read_text())
+    token = url.split("/")[3]
+    assert token not in " ".join(found["arguments"])
+    assert found["modes"] == ["0o600", "0o700"]
+    assert f'content="0; url={url}"' in found["text"]
+    path = Path(urllib.parse.urlsplit(found["arguments"][-1]).path)
+    assert not path.parent.exists()
 
 
 def test_a_taken_port(folder, here):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from lifcal.bundle.files import name_for_world
 from lifcal.camera import write_camera
 from lifcal.geometry import RigidTransform, Trajectory, write_tum
 from lifcal.imaging.files import write_float_tiff, write_png
@@ -73,12 +74,21 @@ def make_focus_folder(folder, *, calibrated=True, scale="markers"):
     (folder / "focus.json").write_text(json.dumps(content))
     if calibrated:
         write_camera(folder / "camera.json", camera)
-        trajectory = Trajectory(
-            np.arange(VIEWS, dtype=np.float64), tuple(pose.inverse() for pose in poses)
-        )
-        write_tum(folder / "poses.txt", trajectory)
-        frames = [
-            {"name": name, "time": float(i), "registered": True} for i, name in enumerate(names)
-        ]
-        (folder / "summary.json").write_text(json.dumps({"frames": frames}))
+        place_in_worlds(folder, [range(VIEWS)], [np.arange(VIEWS, dtype=np.float64)])
     return camera, poses
+
+
+def place_in_worlds(folder, worlds, times):
+    """Write poses.txt, poses-2.txt and so on, and summary.json, with frames and times of worlds."""
+    poses, described, clock = make_poses(), [], {}
+    for number, (frames, own) in enumerate(zip(worlds, times, strict=True), start=1):
+        name = name_for_world("poses.txt", number - 1)
+        back = tuple(poses[i].inverse() for i in frames)
+        write_tum(folder / name, Trajectory(np.array(own, np.float64), back))
+        described.append({"number": number, "frames": list(frames), "poses": name})
+        clock.update(zip(frames, own, strict=True))
+    entries = [
+        {"name": f"{i:04d}", "index": i, "time": float(clock.get(i, i)), "registered": i in clock}
+        for i in range(VIEWS)
+    ]
+    (folder / "summary.json").write_text(json.dumps({"frames": entries, "worlds": described}))

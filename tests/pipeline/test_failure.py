@@ -9,6 +9,7 @@ from lifcal.diagnostics import Finding
 from lifcal.errors import DataError, EstimationError
 from lifcal.imaging.frames import ArrayFrames
 from lifcal.pipeline.failure import FailureReport, explain_failures
+from lifcal.pipeline.grids import GridNotShownError
 from tests.pipeline.cases import make_dots
 
 FRAMES = ArrayFrames([make_dots(), make_dots()])
@@ -35,6 +36,9 @@ def test_it_leaves_a_summary_and_a_page(tmp_path):
 def test_a_wrong_file_is_no_failure_of_the_recording(tmp_path):
     assert fail(tmp_path, DataError("grid.json: no such file")) == []
     assert list(tmp_path.iterdir()) == []
+    # unlike images that can be read and do not show the grid
+    assert fail(tmp_path, GridNotShownError("0.png: no micro-lens pattern")) != []
+    assert json.loads((tmp_path / "summary.json").read_text())["stage"] == "grid"
 
 
 def test_a_finished_calibration_stays(tmp_path):

@@ -1,5 +1,7 @@
 """`lifcal live`: interrupted and continued as if in one go, and what it refuses."""
 
+import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -7,13 +9,17 @@ import pytest
 
 from lifcal.calibration import CalibrateOptions, OnlineOptions
 from lifcal.camera import read_camera, write_camera
+from lifcal.diagnostics import Finding
 from lifcal.errors import DataError, EstimationError
 from lifcal.imaging.files import write_png
 from lifcal.measure import MeasureOptions
-from lifcal.pipeline.live_run import run_live
+from lifcal.pipeline.live_run import _read_engine, _write_engine, run_live
+from lifcal.virtual import DepthOptions
 from tests.cli.process import assert_one_line_error
 
 FRAMES = 6
+SMALL = "0_small"
+"""Frame after the first whose size is not that of the others."""
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +29,7 @@ def recording(live_recording, tmp_path_factory):
     write_png(folder / "white.png", live_recording.white_image)
     for index in range(FRAMES):
         write_png(folder / "raw" / f"{index}.png", live_recording.raws[index])
+    write_png(folder / "raw" / f"{SMALL}.png", live_recording.raws[0][:40, :50])
     write_camera(folder / "camera.json", live_recording.known_camera())
     return folder
 
@@ -47,9 +54,10 @@ class Stopper:
     """Interrupts a run after some frames."""
 
     def __init__(self, after):
-        self.after, self.names = after, []
+        self.after, self.names, self.run = after, [], None
 
     def __call__(self, live, update):
+        self.run = live
         self.names.append(update.name)
         if len(self.names) == self.after:
             raise KeyboardInterrupt
@@ -57,12 +65,12 @@ class Stopper:
 
 def test_interrupted_and_continued_as_in_one_go(recording, tmp_path):
     with pytest.raises(EstimationError, match="no camera is known yet"):
-        run(recording, tmp_path / "stopped", Stopper(2))
+        run(recording, tmp_path / "stopped", Stopper(3))
     later = Stopper(3)
     found, ended = run(recording, tmp_path / "stopped", later)
     assert isinstance(ended, KeyboardInterrupt)
     assert later.names == ["2", "3", "4"]
-    assert found.summary["provenance"]["frames"] == 5
+    assert found.summary["provenance"]["frames"] == 6
     for name in ("camera.json", "poses.txt", "points.ply", "summary.json", "report.html"):
         assert (tmp_path / "stopped" / name).is_file()
     assert "online-sigmas" in found.summary["verdict"]["codes"]  # never called good
@@ -73,15 +81,73 @@ def test_interrupted_and_continued_as_in_one_go(recording, tmp_path):
         again.adjustment.state.as_vector(), whole.adjustment.state.as_vector()
     )
     assert again.summary["provenance"]["statuses"] == whole.summary["provenance"]["statuses"]
+    # what was noticed before an interruption is not forgotten
+    assert again.summary["findings"] == whole.summary["findings"]
+    noticed = [(each["code"], each["evidence"]) for each in again.summary["findings"]]
+    assert ("frame-unusable", {"frame": SMALL}) in noticed
     camera = read_camera(tmp_path / "stopped" / "camera.json")
     earlier = read_camera(recording / "camera.json")
     sigma = np.sqrt(camera.covariance[0, 0])
     assert sigma < 1.9
     assert abs(camera.array.focal_px - earlier.array.focal_px) < 4.0 * sigma
     lines = (tmp_path / "stopped" / "live" / "frames.jsonl").read_text().splitlines()
-    assert len(lines) == FRAMES
+    assert len(lines) == FRAMES + 1
     with pytest.raises(DataError, match=r"holds another run of lifcal live \(other online\)"):
         run(recording, tmp_path / "stopped", window=9)
+
+
+@pytest.fixture(scope="module")
+def stopped(recording, tmp_path_factory):
+    """A run that was interrupted after two frames."""
+    folder = tmp_path_factory.mktemp("stopped") / "out"
+    with pytest.raises(EstimationError):
+        run(recording, folder, Stopper(2))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ['{"name": "1", "sta', '{"name": "1", "status": "used"}', '{"name": "1", "status": "used"}\n'],
+    ids=["part of a line", "line without its end", "line of a frame that is not in the state"],
+)
+def test_a_killed_run_takes_its_last_frame_again(recording, stopped, tmp_path, rest):
+    out = tmp_path / "out"
+    shutil.copytree(stopped, out)
+    log = out / "live" / "frames.jsonl"
+    with log.open("a") as stream:
+        stream.write(rest)
+    later = Stopper(1)
+    with pytest.raises(EstimationError):
+        run(recording, out, later)
+    assert later.names == ["1"]
+    assert later.run.names == ["0", SMALL, "1"]
+    assert later.run.statuses == ["used", "unusable", "used"]
+    assert [finding.code for finding in later.run.findings] == ["frame-unusable", "live-log-cut"]
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [entry["name"] for entry in entries if "name" in entry] == later.run.names
+    again = Stopper(1)
+    with pytest.raises(EstimationError):
+        run(recording, out, again)
+    assert again.names == ["2"]
+    assert [finding.code for finding in again.run.findings] == ["frame-unusable", "live-log-cut"]
+
+
+def test_a_damaged_log_is_not_continued(recording, stopped, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(stopped, out)
+    log = out / "live" / "frames.jsonl"
+    log.write_text(log.read_text().replace('"status": "unusable"', '"status": "unu'))
+    with pytest.raises(DataError, match=r"frames.jsonl: line 2 is damaged.*begin in a new folder"):
+        run(recording, out)
+
+
+def test_what_was_noticed_in_the_grid_is_kept(live_recording, tmp_path):
+    finding = Finding.of("bayer-missing", "the raws look like a mosaic", share=0.5)
+    grid = live_recording.camera.grid
+    _write_engine(tmp_path, grid, None, (2.0, 4.6), {"source": "white image"}, [finding])
+    _, figures, findings = _read_engine(tmp_path, DepthOptions(), None)
+    assert figures == {"source": "white image"}
+    assert findings == [finding]
 
 
 def test_other_results_are_not_touched(recording, tmp_path):

@@ -37,6 +37,28 @@ def test_points_in_other_views(folder, tmp_path):
             np.testing.assert_allclose(again, point, atol=0.5)
 
 
+def test_two_recordings_whose_frames_have_the_same_times(tmp_path):
+    cases.make_focus_folder(tmp_path)
+    cases.place_in_worlds(tmp_path, [(0, 2, 4), (1, 3)], [(0.0, 1.0, 2.0), (0.0, 1.0)])
+    picked = PickFolder(tmp_path)
+    assert picked.describe()["posed"] == [0, 1, 2, 3, 4]
+    poses = cases.make_poses()
+    for frame, others in ((2, [0, 4]), (3, [1])):
+        found = picked.locate(frame, PLACES)
+        world = cases.look(cases.make_camera(), poses[frame], PLACES)
+        assert found["length_mm"] == pytest.approx(np.linalg.norm(world[0] - world[1]), rel=0.005)
+        for entry in found["points"]:  # points are not looked for in the other world
+            assert [view["frame"] for view in entry["views"]] == others
+
+
+def test_poses_that_do_not_belong_to_the_summary(tmp_path):
+    cases.make_focus_folder(tmp_path)
+    path = tmp_path / "poses.txt"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(DataError, match=r"poses.txt: 4 poses for 5 frames"):
+        PickFolder(tmp_path)
+
+
 def test_unknown_depth(folder, tmp_path):
     picked = PickFolder(folder, tmp_path / "known.txt")
     found = picked.locate(2, [(20.0, 20.0), PLACES[0]])

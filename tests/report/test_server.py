@@ -122,6 +122,21 @@ def test_other_hosts_and_pages(server, headers):
     assert post(server, "add", [1], **headers)[0] == 403
 
 
+def test_a_file_may_forward_a_browser_to_a_page(server):
+    """Browsers call that a request of another site; nothing but showing a page is allowed to it."""
+    window = {
+        "Sec_Fetch_Site": "cross-site",
+        "Sec_Fetch_Mode": "navigate",
+        "Sec_Fetch_Dest": "document",
+    }
+    assert ask(server, **window)[0] == 200
+    assert ask(server, token="wrong", **window)[0] == 403
+    assert ask(server, "state", **window)[0] == 403
+    assert post(server, "add", [1], **window)[0] == 403
+    assert ask(server, **{**window, "Sec_Fetch_Dest": "iframe"})[0] == 403
+    assert ask(server, **{**window, "Sec_Fetch_Mode": "no-cors"})[0] == 403
+
+
 @pytest.mark.parametrize(
     "name", ["../../etc/passwd", "..%2f..%2fetc/passwd", "state/", "/etc/passwd", "nothing", "%00"]
 )

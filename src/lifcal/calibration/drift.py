@@ -15,6 +15,7 @@ import numpy as np
 
 from lifcal.arrays import FloatArray
 from lifcal.calibration.plenoptic_pnp import MatchNoise, pose_rows
+from lifcal.camera import PHYSICAL_PARAMETERS, PinholeArray
 from lifcal.geometry import RigidTransform
 from lifcal.reconstruction import Reconstruction
 
@@ -25,6 +26,14 @@ CHANGES: Mapping[str, str] = {
     "c_y": "the lens or the array was shifted up or down",
 }
 """What can change in a camera, by the parameter that then changes, in words."""
+ESTIMATED_ANEW: Mapping[str, tuple[str, ...]] = {
+    "b_L0": ("b_L0",),
+    "B": ("B",),
+    "c_x": ("c_x", "c_y"),
+    "c_y": ("c_x", "c_y"),
+}
+"""Parameters that are estimated anew after a change, by the one in which it was noticed. What is
+bumped hardly ever moves along one axis of the image only."""
 _FLOORS = {"b_L0": 2e-4, "B": 2e-3, "c_x": 4e-3, "c_y": 4e-3}
 """Standard deviation of a single frame's estimate beyond noise, as a part of the length (of the
 image's width for c): errors of depth maps that the matches of a frame share."""
@@ -181,10 +190,9 @@ def estimate_pulls(
     pull = gradient[6:] - normal[6:, :6] @ solved[:, 5]
     physical = camera.array.to_physical(pixel_size_mm)
     directions = physical.array_jacobian(pixel_size_mm)
-    names = ("f_L", "b_L0", "B", "c_x", "c_y")
     found = {}
     for name in CHANGES:
-        direction = directions[:, names.index(name)]
+        direction = directions[:, PHYSICAL_PARAMETERS.index(name)]
         curvature = float(direction @ information @ direction)
         if curvature > 0.0:
             found[name] = Pull(-float(direction @ pull) / curvature, curvature**-0.5)
@@ -203,3 +211,25 @@ def follow_change(camera: Reconstruction, pixel_size_mm: float, drift: Drift) ->
     name = fields[drift.parameter]
     moved = replace(physical, **{name: getattr(physical, name) + drift.change})
     return replace(camera, array=moved.to_pinhole_array(pixel_size_mm))
+
+
+def compute_moves(
+    array: PinholeArray, pixel_size_mm: float, sigmas: Mapping[str, float]
+) -> FloatArray:
+    """Return how the pinhole-array form moves if each of some lengths moves by its sigma.
+
+    Parameters
+    ----------
+    array : PinholeArray
+    pixel_size_mm : float
+    sigmas : mapping of str to float
+        By names of PHYSICAL_PARAMETERS.
+
+    Returns
+    -------
+    (n_lengths, 5) float64
+        Changes of ARRAY_PARAMETERS. b_L0 moves F, alpha and beta together.
+    """
+    directions = array.to_physical(pixel_size_mm).array_jacobian(pixel_size_mm)
+    rows = [sigma * directions[:, PHYSICAL_PARAMETERS.index(n)] for n, sigma in sigmas.items()]
+    return np.array(rows).reshape(-1, len(directions))

@@ -118,17 +118,7 @@ class LiveMap:
     def match(self, look: Look, prior: RigidTransform | None = None) -> MapMatch:
         """Match a frame to the landmarks, and find its pose."""
         features, landmarks = match_features(look.descriptors, self.descriptors)
-        fit = None
-        if look.known[features].sum() >= _FEWEST_DEPTHS:
-            fit = estimate_pose(
-                self.camera,
-                self.points_world[landmarks],
-                look.points_virt_px[features],
-                look.u[features],
-                look.sigma_u[features],
-                noise=self.noise,
-                prior=prior,
-            )
+        fit = self._fit(look, features, landmarks, self.noise, prior)
         return MapMatch(features, landmarks, fit)
 
     def match_places(self, look: Look, found: MapMatch, prior: RigidTransform | None) -> MapMatch:
@@ -136,19 +126,29 @@ class LiveMap:
 
         For frames of a camera that has changed, whose virtual depths do not fit the map.
         """
-        features, landmarks = found.features, found.landmarks
-        fit = None
-        if look.known[features].sum() >= _FEWEST_DEPTHS:
-            fit = estimate_pose(
-                self.camera,
-                self.points_world[landmarks],
-                look.points_virt_px[features],
-                look.u[features],
-                look.sigma_u[features],
-                noise=loosen(self.noise),
-                prior=prior,
-            )
+        fit = self._fit(look, found.features, found.landmarks, loosen(self.noise), prior)
         return replace(found, fit=fit)
+
+    def _fit(
+        self,
+        look: Look,
+        features: IntArray,
+        landmarks: IntArray,
+        noise: MatchNoise,
+        prior: RigidTransform | None,
+    ) -> PoseFit | None:
+        """Return the pose that explains matches; None if there is none, or too few show depth."""
+        if look.known[features].sum() < _FEWEST_DEPTHS:
+            return None
+        return estimate_pose(
+            self.camera,
+            self.points_world[landmarks],
+            look.points_virt_px[features],
+            look.u[features],
+            look.sigma_u[features],
+            noise=noise,
+            prior=prior,
+        )
 
     def add(
         self, index: int, name: str, time: float, look: Look, images: Images, found: MapMatch | None

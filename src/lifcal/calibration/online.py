@@ -24,7 +24,15 @@ import numpy.typing as npt
 
 from lifcal.arrays import BoolArray, FloatArray, IntArray, read_only
 from lifcal.bundle import Adjustment, JointPrior
-from lifcal.calibration.drift import CHANGES, Drift, DriftWatch, estimate_pulls, follow_change
+from lifcal.calibration.drift import (
+    CHANGES,
+    ESTIMATED_ANEW,
+    Drift,
+    DriftWatch,
+    compute_moves,
+    estimate_pulls,
+    follow_change,
+)
 from lifcal.calibration.knowing import (
     DEFAULT_TARGETS,
     Advice,
@@ -896,32 +904,35 @@ class OnlineCalibrator:
         assert live is not None
         assert solution is not None
         relative = drift.change / self._sizes()[drift.parameter]
+        anew = ESTIMATED_ANEW[drift.parameter]
         self._notice(
             "camera-changed",
             f"{CHANGES[drift.parameter]}: {drift.parameter} changed by about "
-            f"{100.0 * relative:+.2f} % {drift.frames} frames ago. It is estimated anew",
+            f"{100.0 * relative:+.2f} % {drift.frames} frames ago. {' and '.join(anew)} "
+            f"{'are' if len(anew) > 1 else 'is'} estimated anew",
             parameter=drift.parameter,
             change=drift.change,
             frames=drift.frames,
         )
         self._forget_pending()
         pixel = self.options.pixel_size_mm
-        wide = _WIDE * self._sizes()[drift.parameter]
-        direction = live.camera.array.to_physical(pixel).array_jacobian(pixel)[
-            :, PHYSICAL_PARAMETERS.index(drift.parameter)
-        ]
+        wide = {name: _WIDE * abs(self._sizes()[name]) for name in anew}
+        moves = compute_moves(live.camera.array, pixel, wide)
         prior = prior_of(solution.adjustment, EARLIER)
         live.camera = follow_change(live.camera, pixel, drift)
         if prior is not None:
-            moves = dict(zip(ARRAY_PARAMETERS, (wide * direction).tolist(), strict=True))
-            move = np.array([moves.get(name, 0.0) for name in prior.names])
+            places = {name: i for i, name in enumerate(ARRAY_PARAMETERS)}
+            own = np.zeros((len(prior.names), len(moves)))
+            for row, name in enumerate(prior.names):
+                if name in places:
+                    own[row] = moves[:, places[name]]
             values = dict(
                 zip(ARRAY_PARAMETERS, live.camera.array.as_vector().tolist(), strict=True)
             )
             mean = np.array(
                 [values.get(name, old) for name, old in zip(prior.names, prior.mean, strict=True)]
             )
-            prior = JointPrior(prior.names, mean, prior.covariance + np.outer(move, move), EARLIER)
+            prior = JointPrior(prior.names, mean, prior.covariance + own @ own.T, EARLIER)
         state.prior = prior
         self._leave(tuple(live.keyframes))
         state.watch.forget()
@@ -936,9 +947,10 @@ class OnlineCalibrator:
             **dict(zip(PHYSICAL_PARAMETERS, physical, strict=True)),
         }
         state.values = {name: both[name] for name in state.values}
+        moved = np.linalg.norm(moves, axis=0).tolist()
+        wider = {**dict(zip(ARRAY_PARAMETERS, moved, strict=True)), **wide}
         state.sigmas = {
-            name: float(np.hypot(state.sigmas[name], wide if name == drift.parameter else 0.0))
-            for name in state.values
+            name: float(np.hypot(state.sigmas[name], wider.get(name, 0.0))) for name in state.values
         }
 
     def _compare_prior(self, found: Adjustment) -> None:

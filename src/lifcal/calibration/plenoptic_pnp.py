@@ -9,6 +9,7 @@ in x_u, y_u and u, each with its own noise.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,6 +86,15 @@ class PoseFit:
     information: FloatArray
 
 
+class _Matches(NamedTuple):
+    """Points of the world with the virtual points that show them; see `estimate_pose`."""
+
+    points_world: FloatArray
+    points_virt_px: FloatArray
+    u: FloatArray
+    sigma_u: FloatArray
+
+
 def points_from_virtual(
     camera: Reconstruction, points_virt_px: FloatArray, u: FloatArray
 ) -> FloatArray:
@@ -138,14 +148,14 @@ def estimate_pose(
         None with fewer than four matches that have a depth, or without any pose that fits some.
     """
     noise = noise or MatchNoise()
-    seen = (points_virt_px, u, sigma_u)
+    matches = _Matches(points_world, points_virt_px, u, sigma_u)
     rough = replace(noise, place_px=max(noise.place_px, _CLOSE_PX))
     if prior is not None:
         # Frames that follow each other are near each other: most of the time this is enough.
         follows = prior
         for each in (rough, noise):
-            follows = _refine(camera, points_world, follows, *seen, each)
-        fit = _judge(camera, points_world, follows, *seen, noise)
+            follows = _refine(camera, matches, follows, each)
+        fit = _judge(camera, matches, follows, noise)
         if fit is not None and fit.inliers.mean() > _MOST_AGREE:
             return fit
     cam = points_from_virtual(camera, points_virt_px, u)
@@ -157,7 +167,7 @@ def estimate_pose(
     rotations, shifts = align(points_world[triples], cam[triples])
     costs = np.array(
         [
-            _cost(_squares(camera, points_world, rotation, shift, *seen, rough))
+            _cost(_squares(camera, matches, rotation, shift, rough))
             for rotation, shift in zip(rotations, shifts, strict=True)
         ]
     )
@@ -165,31 +175,24 @@ def estimate_pose(
     for index in np.argsort(costs, kind="stable")[:_REFINED].tolist():
         start = RigidTransform(rotations[index], shifts[index])
         for each in (rough, noise):
-            start = _refine(camera, points_world, start, *seen, each)
-        squares = _squares(camera, points_world, start.rotation, start.translation_mm, *seen, noise)
+            start = _refine(camera, matches, start, each)
+        squares = _squares(camera, matches, start.rotation, start.translation_mm, noise)
         cost = _cost(squares)
         if best is None or cost < best[0]:
             best = (cost, start)
     assert best is not None
-    return _judge(camera, points_world, best[1], *seen, noise)
+    return _judge(camera, matches, best[1], noise)
 
 
 def _judge(
-    camera: Reconstruction,
-    points_world: FloatArray,
-    pose: RigidTransform,
-    points_virt_px: FloatArray,
-    u: FloatArray,
-    sigma_u: FloatArray,
-    noise: MatchNoise,
+    camera: Reconstruction, matches: _Matches, pose: RigidTransform, noise: MatchNoise
 ) -> PoseFit | None:
     """Return the pose with the matches that agree with it; None if those are fewer than four."""
-    seen = (points_virt_px, u, sigma_u)
-    squares = _squares(camera, points_world, pose.rotation, pose.translation_mm, *seen, noise)
+    squares = _squares(camera, matches, pose.rotation, pose.translation_mm, noise)
     inliers = squares < _GATE
     if inliers.sum() < 4:
         return None
-    rows, _ = pose_rows(camera, pose.apply(points_world), *seen, noise)
+    rows, _ = _rows_at(camera, matches, pose, noise)
     rows = rows[inliers].reshape(-1, 6)
     return PoseFit(pose, read_only(inliers), read_only(squares), read_only(rows.T @ rows))
 
@@ -249,17 +252,23 @@ def pose_rows(
     return rows, residuals * weights
 
 
+def _rows_at(
+    camera: Reconstruction, matches: _Matches, pose: RigidTransform, noise: MatchNoise
+) -> tuple[FloatArray, FloatArray]:
+    """Return `pose_rows` of matches at a pose."""
+    points_world, points_virt_px, u, sigma_u = matches
+    return pose_rows(camera, pose.apply(points_world), points_virt_px, u, sigma_u, noise)
+
+
 def _squares(
     camera: Reconstruction,
-    points_world: FloatArray,
+    matches: _Matches,
     rotation: FloatArray,
     shift: FloatArray,
-    points_virt_px: FloatArray,
-    u: FloatArray,
-    sigma_u: FloatArray,
     noise: MatchNoise,
 ) -> FloatArray:
     """Return the squared misfit of each match in sigmas; infinite behind the camera."""
+    points_world, points_virt_px, u, sigma_u = matches
     cam = points_world @ rotation.T + shift
     places, depths = camera.virtual_points(cam)
     squares = np.sum((places - points_virt_px) ** 2, axis=1) / noise.place_px**2
@@ -274,19 +283,11 @@ def _cost(squares: FloatArray) -> float:
 
 
 def _refine(
-    camera: Reconstruction,
-    points_world: FloatArray,
-    pose: RigidTransform,
-    points_virt_px: FloatArray,
-    u: FloatArray,
-    sigma_u: FloatArray,
-    noise: MatchNoise,
+    camera: Reconstruction, matches: _Matches, pose: RigidTransform, noise: MatchNoise
 ) -> RigidTransform:
     """Return the pose after Gauss-Newton steps with the Cauchy loss."""
     for _ in range(_STEPS):
-        rows, residuals = pose_rows(
-            camera, pose.apply(points_world), points_virt_px, u, sigma_u, noise
-        )
+        rows, residuals = _rows_at(camera, matches, pose, noise)
         weights = 1.0 / (1.0 + np.sum(residuals**2, axis=1) / _BEND**2)
         normal = np.einsum("n,nki,nkj->ij", weights, rows, rows)
         gradient = np.einsum("n,nki,nk->i", weights, rows, residuals)

@@ -57,17 +57,23 @@ def is_quiet() -> bool:
 @functools.cache
 def output() -> Console:
     """Return the console for results."""
-    from rich.console import Console
-
-    return Console(highlight=False)
+    return _make_console(stderr=False)
 
 
 @functools.cache
 def messages() -> Console:
     """Return the console for progress and errors."""
+    return _make_console(stderr=True)
+
+
+def _make_console(*, stderr: bool) -> Console:
+    """Return a console that prints text as it is.
+
+    Names of files may hold [brackets] or :colons:, which rich would take for markup and emojis.
+    """
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def _make_bar() -> Progress:
@@ -82,7 +88,7 @@ def _make_bar() -> Progress:
     )
 
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -140,7 +146,9 @@ class RichListener(Listener):
         if _quiet:
             yield
         elif messages().is_terminal:
-            with messages().status(text):
+            from rich.text import Text
+
+            with messages().status(Text(text)):  # a plain str would be read as markup
                 yield
         else:
             if text != self._last:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from lifcal.cli._console import RichListener, output, parse_image_size, say_note, verb
+from lifcal.cli._options import AsJson, Distortion, Loss, OutputFolder, PixelSize, Tilt
 from lifcal.cli._results import exit_by_verdict, print_parameters, print_verdict
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.sources import check_files
@@ -36,14 +37,8 @@ def adjust(
             "lens_type and sigma.",
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
-    ],
-    pixel_size_um: Annotated[
-        float,
-        typer.Option(help="Distance between neighboring pixels of the sensor, in micrometres."),
-    ],
+    out: OutputFolder,
+    pixel_size_um: PixelSize,
     image_size: Annotated[str, typer.Option(help="Size of the raw image as WIDTHxHEIGHT.")],
     focal_length_mm: Annotated[
         float,
@@ -59,17 +54,9 @@ def adjust(
         Path | None,
         typer.Option(help="Micro-lens grid (grid.json), for camera.json and the focus term."),
     ] = None,
-    loss: Annotated[str, typer.Option(help="Robust loss: none, huber or cauchy.")] = "cauchy",
-    distortion: Annotated[
-        str, typer.Option(help="Distortion model: brown, auto (terms that pay), none or division.")
-    ] = "brown",
-    tilt: Annotated[
-        str,
-        typer.Option(
-            help="Tilt of the micro-lens array against the sensor: auto (estimated if it pays), "
-            "none, or free (always estimated)."
-        ),
-    ] = "auto",
+    loss: Loss = "cauchy",
+    distortion: Distortion = "brown",
+    tilt: Tilt = "auto",
     focus_strength: Annotated[
         float | None, typer.Option(help="Strength g of the focus-vignetting term; needs --grid.")
     ] = None,
@@ -85,7 +72,7 @@ def adjust(
         str,
         typer.Option(help="Shape of the focus-vignetting term: linear, overlap or devignetted."),
     ] = "linear",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Calibrate a camera from points measured in micro images.
 

@@ -11,6 +11,22 @@ import typer
 from lifcal.cli._choice import Ends, EveryOfVideo, Exclude
 from lifcal.cli._console import RichListener, output, say_note, verb
 from lifcal.cli._executor import Jobs, Scheduler
+from lifcal.cli._options import (
+    MARKER_DISTANCES,
+    SCALE_PANEL,
+    AsJson,
+    Bayer,
+    Dictionary,
+    Distortion,
+    Grid,
+    Loss,
+    MakersXml,
+    OutputFolder,
+    PixelSize,
+    Settings,
+    Tilt,
+    White,
+)
 from lifcal.cli._results import exit_by_verdict, print_parameters, print_verdict
 from lifcal.distances import check_picked_distances
 from lifcal.errors import InputError
@@ -21,7 +37,6 @@ if TYPE_CHECKING:
 
     from lifcal.pipeline.calibration import Calibration
 
-_SCALE = "Scale"
 _FOCUSED_SCALE = 0.5
 """Size of the focused images relative to the raws; the value of `DepthOptions`, which is heavy to
 import. A test compares them."""
@@ -37,30 +52,12 @@ def calibrate(
             "are several recordings of one camera, each of a scene of its own.",
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
-    ],
-    pixel_size_um: Annotated[
-        float,
-        typer.Option(help="Distance between neighboring pixels of the sensor, in micrometres."),
-    ],
-    white: Annotated[
-        Path | None,
-        typer.Option(help="White image: the grid is found in it, and it evens out the brightness."),
-    ] = None,
-    grid: Annotated[
-        Path | None,
-        typer.Option(
-            help="Micro-lens grid (grid.json). Without it, the white image or the raws show it."
-        ),
-    ] = None,
-    xml: Annotated[
-        Path | None, typer.Option(help="The maker's XML to start from when the grid is found.")
-    ] = None,
-    bayer: Annotated[
-        str | None, typer.Option(help="Color pattern of mosaic raws: rggb, grbg, gbrg or bggr.")
-    ] = None,
+    out: OutputFolder,
+    pixel_size_um: PixelSize,
+    white: White = None,
+    grid: Grid = None,
+    xml: MakersXml = None,
+    bayer: Bayer = None,
     every: EveryOfVideo = None,
     frames: Ends = None,
     exclude: Exclude = None,
@@ -77,28 +74,25 @@ def calibrate(
             help="Side of the black squares of ArUco markers in the scene, in mm. This, "
             "--marker-distances, --distances and --trajectory may be given once for each "
             "recording, 'none' for one without.",
-            rich_help_panel=_SCALE,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
     marker_distances: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATH",
-            help="File with known distances between the centers of markers, one 'id1 id2 mm sigma' "
-            "a line.",
-            rich_help_panel=_SCALE,
+            help=MARKER_DISTANCES,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
-    dictionary: Annotated[
-        str, typer.Option(help="ArUco dictionary of the printed markers.", rich_help_panel=_SCALE)
-    ] = "DICT_6X6_250",
+    dictionary: Dictionary = "DICT_6X6_250",
     distances: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATH",
             help="File with known distances between points picked in focused images, one "
             "'frame x1 y1 x2 y2 mm sigma' a line.",
-            rich_help_panel=_SCALE,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
     trajectory: Annotated[
@@ -107,14 +101,14 @@ def calibrate(
             metavar="PATH",
             help="File with known poses in TUM format. The timestamp is the index of the frame, or "
             "that of --timestamps.",
-            rich_help_panel=_SCALE,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
     trajectory_sigma_mm: Annotated[
         float,
         typer.Option(
             help="Standard deviation of each coordinate of the known positions, in mm.",
-            rich_help_panel=_SCALE,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = 1.0,
     known: Annotated[
@@ -124,7 +118,7 @@ def calibrate(
             help="Recalibration of a lens that was focused anew: f_L and B with their covariance, "
             "from an earlier calibration. B=CAMERA.JSON takes B alone, for another lens on the "
             "same camera. f_L=16.748,B=0.376 gives both in mm, as exact.",
-            rich_help_panel=_SCALE,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
     timestamps: Annotated[
@@ -135,17 +129,9 @@ def calibrate(
         ),
     ] = None,
     points: Annotated[int, typer.Option(help="Number of points to measure in each scene.")] = 1000,
-    loss: Annotated[str, typer.Option(help="Robust loss: none, huber or cauchy.")] = "cauchy",
-    distortion: Annotated[
-        str, typer.Option(help="Distortion model: brown, auto (terms that pay), none or division.")
-    ] = "brown",
-    tilt: Annotated[
-        str,
-        typer.Option(
-            help="Tilt of the micro-lens array against the sensor: auto (estimated if it pays), "
-            "none, or free (always estimated)."
-        ),
-    ] = "auto",
+    loss: Loss = "cauchy",
+    distortion: Distortion = "brown",
+    tilt: Tilt = "auto",
     priors: Annotated[
         bool,
         typer.Option(
@@ -162,15 +148,7 @@ def calibrate(
     ] = 0,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any other option of a stage, measure.window_px=4 for example; may be repeated. "
-            "docs/how-to/calibrate.md lists the names.",
-        ),
-    ] = None,
+    settings: Settings = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -187,7 +165,7 @@ def calibrate(
             "with the new recording.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Calibrate a camera from raw frames of any textured scene, taken with the camera moving.
 

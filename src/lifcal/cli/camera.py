@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lifcal.cli._console import output, parse_image_size, say_note, show_examples, verb
+from lifcal.cli._options import AsJson
 from lifcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _FILE = (
 @verb()
 def show(
     file: Annotated[Path, typer.Argument(help=_FILE)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what is in a camera or grid file."""
     from lifcal.camera import MicroLensGrid, PlenopticCamera
@@ -90,7 +91,7 @@ def convert(
         Path | None,
         typer.Option(help="File with the micro-lens grid, where IN has none or another is wanted."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Convert a camera or grid file."""
     from dataclasses import replace

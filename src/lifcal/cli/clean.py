@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lifcal.cli._console import output, verb
+from lifcal.cli._options import AsJson
 
 
 @verb()
@@ -20,7 +21,7 @@ def clean(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be removed.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove what the same command can make again, and keep all results.
 

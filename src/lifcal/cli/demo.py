@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lifcal.cli._console import RichListener, output, verb
+from lifcal.cli._options import AsJson
 from lifcal.cli._results import exit_by_verdict, print_verdict
 from lifcal.cli.evaluate import print_evaluation
 from lifcal.cli.simulate import run_simulation
@@ -60,7 +61,7 @@ def demo(
         typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
     ] = Path("lifcal-demo"),
     frames: Annotated[int, typer.Option(help="Number of frames to simulate.")] = 16,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Simulate a small camera moving over a desk, calibrate it, and compare with the truth."""
     from lifcal.evaluate import evaluate_calibration

@@ -11,6 +11,7 @@ import typer
 from lifcal.cli._choice import Ends, Every, Exclude
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, say_note, verb
 from lifcal.cli._executor import Jobs, Scheduler
+from lifcal.cli._options import AsJson, Bayer, OutputFolder
 from lifcal.sources import check_files, list_files
 
 if TYPE_CHECKING:
@@ -31,17 +32,12 @@ def depth(
     camera: Annotated[
         Path, typer.Option(help="camera.json, or the folder that lifcal calibrate wrote.")
     ],
-    out: Annotated[
-        Path,
-        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
-    ],
+    out: OutputFolder,
     white: Annotated[
         Path | None,
         typer.Option(help="White image, to even out the brightness inside micro images."),
     ] = None,
-    bayer: Annotated[
-        str | None, typer.Option(help="Color pattern of mosaic raws: rggb, grbg, gbrg or bggr.")
-    ] = None,
+    bayer: Bayer = None,
     scale: Annotated[
         float,
         typer.Option(help="Size of the images relative to the raws.", rich_help_panel=_IMAGES),
@@ -142,7 +138,7 @@ def depth(
     ] = False,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make metric depth, focused pinhole images and clouds of raws of a calibrated camera.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lifcal.cli._console import RichListener, output, say_note, verb
+from lifcal.cli._options import AsJson
 from lifcal.sources import check_folder
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def evaluate(
             "from several recordings; the truth is that of its recording."
         ),
     ] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare a calibration with the truth of a simulation.
 

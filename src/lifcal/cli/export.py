@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lifcal.cli._console import output, say_note, verb
+from lifcal.cli._options import AsJson
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.sources import check_files
 
@@ -73,7 +74,7 @@ def export(
             "recordings."
         ),
     ] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a calibration for other programs."""
     if to not in _FORMATS:

@@ -11,6 +11,7 @@ import typer
 from lifcal.cli._choice import Ends, Every, Exclude
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, say_error, verb
 from lifcal.cli._executor import Jobs, Scheduler
+from lifcal.cli._options import AsJson, Bayer, Grid, OutputFolder
 from lifcal.sources import check_files, list_files
 
 if TYPE_CHECKING:
@@ -23,16 +24,8 @@ def focus(
         list[str],
         typer.Argument(metavar="RAWS...", help="Raw frames: files, folders, globs or videos."),
     ],
-    out: Annotated[
-        Path,
-        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
-    ],
-    grid: Annotated[
-        Path | None,
-        typer.Option(
-            help="Micro-lens grid (grid.json). Without it, the white image or the raws show it."
-        ),
-    ] = None,
+    out: OutputFolder,
+    grid: Grid = None,
     white: Annotated[
         Path | None,
         typer.Option(help="White image, to even out the brightness inside micro images."),
@@ -41,9 +34,7 @@ def focus(
         Path | None,
         typer.Option(help="The maker's XML to start from when the grid is found, not with --grid."),
     ] = None,
-    bayer: Annotated[
-        str | None, typer.Option(help="Color pattern of mosaic raws: rggb, grbg, gbrg or bggr.")
-    ] = None,
+    bayer: Bayer = None,
     every: Every = None,
     frames: Ends = None,
     exclude: Exclude = None,
@@ -58,7 +49,7 @@ def focus(
     scale: Annotated[float, typer.Option(help="Size of the results relative to the raws.")] = 0.5,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a virtual depth map and a totally focused image of each raw.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lifcal.cli._console import EXIT_ERROR, RichListener, output, verb
+from lifcal.cli._options import AsJson, Bayer
 from lifcal.sources import check_files, list_files
 
 if TYPE_CHECKING:
@@ -31,11 +32,9 @@ def grid(
         Path | None,
         typer.Option(help="The maker's XML (or a grid.json) to start from; its types are kept."),
     ] = None,
-    bayer: Annotated[
-        str | None, typer.Option(help="Color pattern of mosaic raws: rggb, grbg, gbrg or bggr.")
-    ] = None,
+    bayer: Bayer = None,
     max_frames: Annotated[int, typer.Option(help="Largest number of scene frames to use.")] = 40,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find the micro-lens grid: from a white image, or, without one, from raws of a scene.
 

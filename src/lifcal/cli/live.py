@@ -18,6 +18,19 @@ from lifcal.cli._console import (
     say_progress,
     verb,
 )
+from lifcal.cli._options import (
+    MARKER_DISTANCES,
+    SCALE_PANEL,
+    AsJson,
+    Bayer,
+    Dictionary,
+    Grid,
+    MakersXml,
+    OutputFolder,
+    PixelSize,
+    Settings,
+    White,
+)
 from lifcal.cli._results import exit_by_verdict
 from lifcal.cli.calibrate import parse_settings, print_calibration
 from lifcal.sources import check_files
@@ -27,7 +40,6 @@ if TYPE_CHECKING:
     from lifcal.pipeline.live_run import LiveRun
     from lifcal.report.live_page import LivePage
 
-_SCALE = "Scale"
 _SHOWN = ("F", "B", "c_x", "c_y")
 """Parameters of the line that is printed for each frame."""
 
@@ -42,30 +54,12 @@ def live(
             "raw frames on standard input.",
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
-    ],
-    pixel_size_um: Annotated[
-        float,
-        typer.Option(help="Distance between neighboring pixels of the sensor, in micrometres."),
-    ],
-    white: Annotated[
-        Path | None,
-        typer.Option(help="White image: the grid is found in it, and it evens out the brightness."),
-    ] = None,
-    grid: Annotated[
-        Path | None,
-        typer.Option(
-            help="Micro-lens grid (grid.json). Without it, the white image or the raws show it."
-        ),
-    ] = None,
-    xml: Annotated[
-        Path | None, typer.Option(help="The maker's XML to start from when the grid is found.")
-    ] = None,
-    bayer: Annotated[
-        str | None, typer.Option(help="Color pattern of mosaic raws: rggb, grbg, gbrg or bggr.")
-    ] = None,
+    out: OutputFolder,
+    pixel_size_um: PixelSize,
+    white: White = None,
+    grid: Grid = None,
+    xml: MakersXml = None,
+    bayer: Bayer = None,
     camera: Annotated[
         Path | None,
         typer.Option(
@@ -96,32 +90,21 @@ def live(
         float | None,
         typer.Option(
             help="Side of the black squares of ArUco markers in the scene, in mm.",
-            rich_help_panel=_SCALE,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
     marker_distances: Annotated[
         Path | None,
         typer.Option(
-            help="File with known distances between the centers of markers, one 'id1 id2 mm sigma' "
-            "a line.",
-            rich_help_panel=_SCALE,
+            help=MARKER_DISTANCES,
+            rich_help_panel=SCALE_PANEL,
         ),
     ] = None,
-    dictionary: Annotated[
-        str, typer.Option(help="ArUco dictionary of the printed markers.", rich_help_panel=_SCALE)
-    ] = "DICT_6X6_250",
+    dictionary: Dictionary = "DICT_6X6_250",
     points: Annotated[
         int, typer.Option(help="Number of scene points to measure at the end.")
     ] = 1000,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any other option of a stage, measure.window_px=4 for example; may be repeated. "
-            "docs/how-to/calibrate.md lists the names.",
-        ),
-    ] = None,
+    settings: Settings = None,
     page: Annotated[
         bool,
         typer.Option(
@@ -130,7 +113,7 @@ def live(
         ),
     ] = True,
     port: Annotated[int, typer.Option(help="Port of the page; 0 takes a free one.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Calibrate a camera while frames come in, and say which motion would help most.
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lifcal.cli._console import output, verb
+from lifcal.cli._options import AsJson
 from lifcal.errors import InputError
 
 
@@ -24,7 +25,7 @@ def markers(
     dictionary: Annotated[
         str, typer.Option(help="ArUco dictionary of the markers.")
     ] = "DICT_6X6_250",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a PDF with ArUco markers that give a calibration its scale.
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from lifcal.cli._browser import open_page
+from lifcal.cli._browser import forward_to, open_page
 from lifcal.cli._console import output, say_note, verb
 from lifcal.distances import DistancesFile
 from lifcal.errors import DataError
@@ -53,7 +53,7 @@ def pick(
     check_writable(path.parent)
     from lifcal.report.server import LoopbackServer
 
-    with LoopbackServer(port) as server:
+    with LoopbackServer(port) as server, contextlib.ExitStack() as until_end:
         from lifcal.pipeline.picking import PickFolder
         from lifcal.report.pick_page import serve_picking
 
@@ -68,7 +68,7 @@ def pick(
         else:
             output().print(f"Pick points at {server.url}", soft_wrap=True)
             output().print(f"Distances go to {path}. Ctrl-C ends.", soft_wrap=True)
-            if browser and not open_page(server.url):
+            if browser and not open_page(until_end.enter_context(forward_to(server.url))):
                 say_note("there is no browser to open here: open the address yourself")
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lifcal.cli._console import RichListener, output, verb
+from lifcal.cli._options import AsJson, OutputFolder
 
 if TYPE_CHECKING:
     from lifcal.simulate import SimulatedFrame, Simulation, SimulationOptions
@@ -21,10 +22,7 @@ _recording = partial(typer.Option, rich_help_panel="Imperfect recording")
 
 @verb("the same command goes on from here")
 def simulate(
-    out: Annotated[
-        Path,
-        typer.Option("-o", "--output", help="Folder for the results; it is made if it is missing."),
-    ],
+    out: OutputFolder,
     camera: Annotated[
         str,
         typer.Option(
@@ -139,7 +137,7 @@ def simulate(
             "video)."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Simulate a recording: raw frames and a white image through real optics, with the truth.
 

@@ -16,6 +16,7 @@ from lifcal.errors import DataError
 from lifcal.files import read_json
 from lifcal.imaging.frames import Frames
 from lifcal.listener import Listener
+from lifcal.pipeline.grids import GridNotShownError
 from lifcal.pipeline.usable import UsableFrames
 
 RECORD = Path("cache", "adjustment.npz")
@@ -71,7 +72,7 @@ class AddedCalibration:
 
         Raises
         ------
-        DataError
+        GridNotShownError
             If they differ so much that the frames are not of the camera as it was then.
         """
         from lifcal.grid.check import measure_offset
@@ -90,7 +91,7 @@ class AddedCalibration:
             "focused anew, or lens or array moved, after that calibration"
         )
         if other:
-            raise DataError(f"{text}. Calibrate anew (--known carries f_L and B over)")
+            raise GridNotShownError(f"{text}. Calibrate anew (--known carries f_L and B over)")
         if not changed:
             return []
         return [

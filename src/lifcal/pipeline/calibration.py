@@ -232,11 +232,13 @@ def _calibrate(
         check_inside(scale.distances, settings["image_size_px"], options.depth.scale)
     inputs = describe_inputs(options, sfm, settings, frames.names, frames.recordings, added)
     kept = guard_finished(folder, inputs, force, listener)
-    if added is not None:
-        findings = (*findings, *added.compare_grid(frames, listener))
     failure = FailureReport(folder, frames, kept)
     failure.findings += findings
     with failure.watch():
+        if added is not None:
+            noticed = added.compare_grid(frames, listener)
+            findings = (*findings, *noticed)
+            failure.findings += noticed
         run = focus_frames(frames, folder, options.depth, sources, listener, executor)
     if isinstance(executor, WorkerProcesses):
         executor.renew()  # the rest has no work for them, and needs their memory

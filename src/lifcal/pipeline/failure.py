@@ -17,6 +17,7 @@ from lifcal.files import write_json
 from lifcal.imaging.files import encode_jpeg
 from lifcal.imaging.preview import fit
 from lifcal.pipeline.finished import FILES
+from lifcal.pipeline.grids import GridNotShownError
 from lifcal.report.failure import describe_failure, write_failure_page
 
 if TYPE_CHECKING:
@@ -65,13 +66,13 @@ class FailureReport:
     def watch(self) -> Iterator[None]:
         """Write the report if an error ends what is done inside.
 
-        Before frames are focused, only an EstimationError counts: all others say that the folder or
-        the files are not what they should be.
+        Before frames are focused, only errors count that say what images show (EstimationError and
+        GridNotShownError): all others say that the folder or the files are not what they should be.
         """
         try:
             yield
         except (EstimationError, DataError) as error:
-            if self.run is not None or isinstance(error, EstimationError):
+            if self.run is not None or isinstance(error, EstimationError | GridNotShownError):
                 self._write(error)
             raise
 

@@ -26,7 +26,14 @@ from lifcal.errors import DataError, EstimationError
 from lifcal.files import digest_files
 from lifcal.listener import Listener
 from lifcal.pipeline.frames import NO_DEPTH, FrameWork, check_executor, run_frames
-from lifcal.pipeline.grids import FITTING, SOURCES, fit_average, read_average, read_start
+from lifcal.pipeline.grids import (
+    FITTING,
+    SOURCES,
+    GridNotShownError,
+    fit_average,
+    read_average,
+    read_start,
+)
 from lifcal.pipeline.store import (
     FolderStore,
     FrameEntry,
@@ -338,7 +345,7 @@ def make_engine(
 
 
 def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener: Listener) -> None:
-    """Raise DataError, `wrong` and why, if none of some frames shows the grid and its types."""
+    """Raise GridNotShownError, `wrong` and why, if no frame shows the grid and its types."""
     from lifcal.grid.check import check_grid, check_lens_types
 
     problems: list[DataError] = []
@@ -351,7 +358,7 @@ def check_shown(usable: UsableFrames, grid: MicroLensGrid, wrong: str, listener:
             except DataError as error:
                 problems.append(error)
     if problems and len(problems) == len(chosen):
-        raise DataError(f"{wrong}: {problems[0]}")
+        raise GridNotShownError(f"{wrong}: {problems[0]}")
 
 
 def compare_recordings(frames: Frames, grid: MicroLensGrid, listener: Listener) -> list[Finding]:
@@ -361,7 +368,7 @@ def compare_recordings(frames: Frames, grid: MicroLensGrid, listener: Listener) 
 
     Raises
     ------
-    DataError
+    GridNotShownError
         If grids differ so much that the recordings are not of one camera.
     """
     from lifcal.arrays import spread_choice
@@ -393,7 +400,9 @@ def compare_recordings(frames: Frames, grid: MicroLensGrid, listener: Listener) 
                 "recordings"
             )
             if other:
-                raise DataError(f"{text}. Calibrate them apart (--known carries f_L and B over)")
+                raise GridNotShownError(
+                    f"{text}. Calibrate them apart (--known carries f_L and B over)"
+                )
             if changed:
                 findings.append(
                     Finding.of(
@@ -547,17 +556,20 @@ def read_white(path: Path | None, size: tuple[int, int], bayer: str | None) -> F
 
 
 def check_white(white: Frame, grid: MicroLensGrid, listener: Listener) -> None:
-    """Raise DataError if it is no white image, or of another grid."""
+    """Raise GridNotShownError if it is no white image, or of another grid."""
     from lifcal.grid.fit import refine_grid
     from lifcal.grid.plenoptic import check_plenoptic
 
-    check_plenoptic(white, grid)
+    try:
+        check_plenoptic(white, grid)
+    except DataError as error:
+        raise GridNotShownError(str(error)) from None
     if grid.lattice is not None:
         with listener.status("looking at the white image"):
             try:
                 fit = refine_grid(grid, white, discs=False)
             except EstimationError as error:
-                raise DataError(
+                raise GridNotShownError(
                     f"{white.source}: not a white image of this grid: {error}"
                 ) from None
         _check_structure(fit, white, " of this grid")
@@ -570,7 +582,7 @@ def _fit_to_white(white: Frame, start: MicroLensGrid | None, listener: Listener)
         try:
             fit = fit_grid_to_white(white) if start is None else refine_grid(start, white)
         except EstimationError as error:
-            raise DataError(f"{white.source}: {error}") from None
+            raise GridNotShownError(f"{white.source}: {error}") from None
     _check_structure(fit, white)
     return fit
 
@@ -579,7 +591,7 @@ def _check_structure(fit: GridFit, white: Frame, grid: str = "") -> None:
     from lifcal.grid.fit import WHITE_STRUCTURE
 
     if fit.structure >= WHITE_STRUCTURE:
-        raise DataError(
+        raise GridNotShownError(
             f"{white.source}: not a white image{grid}: its micro images differ from each other by "
             f"{100 * fit.structure:.0f} % (less than {100 * WHITE_STRUCTURE:.0f} % if it were)"
         )
@@ -593,7 +605,7 @@ def _fit_to_raws(usable: UsableFrames, start: MicroLensGrid | None, listener: Li
     except EstimationError as error:
         if len(usable) > 1:
             raise
-        raise DataError(f"{usable.frames.source(0)}: {error}") from None
+        raise GridNotShownError(f"{usable.frames.source(0)}: {error}") from None
     averaged = sorted(usable.seen)
     usable.grid = fit.grid
     with listener.status("looking at some of the raws"):

@@ -26,6 +26,12 @@ SOURCES = {
 FITTING = "fitting the grid (the first time takes half a minute longer)"
 
 
+class GridNotShownError(DataError):
+    """Images can be read, but do not show the micro-lens grid that they should show."""
+
+    stage = "grid"
+
+
 @dataclass(frozen=True, eq=False)
 class FoundGrid:
     """A grid that was found, and what it was found in.

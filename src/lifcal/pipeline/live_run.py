@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,7 +16,13 @@ from lifcal import __version__
 from lifcal.arrays import Float32Array, FloatArray
 from lifcal.bundle import Adjustment
 from lifcal.bundle.files import write_adjustment
-from lifcal.calibration import CalibrateOptions, OnlineCalibrator, OnlineOptions, Update
+from lifcal.calibration import (
+    CalibrateOptions,
+    FrameStatus,
+    OnlineCalibrator,
+    OnlineOptions,
+    Update,
+)
 from lifcal.camera import MicroLensGrid, PlenopticCamera, read_camera, read_grid, write_grid
 from lifcal.diagnostics import Finding
 from lifcal.errors import DataError, EstimationError, LifcalError
@@ -45,6 +52,8 @@ if TYPE_CHECKING:
 
 _FOLDER = "live"
 """Name of the folder inside the results in which a run keeps what it needs to go on."""
+_LOG = "frames.jsonl"
+"""Name of the file in it that says what became of each frame, and what was noticed with it."""
 _FRAMES_WITH_GRID, _FRAMES_WITHOUT = 3, 12
 """Frames that are collected before the first is answered: to find focal planes and the range of
 depths, and to find the grid itself if nothing else shows it."""
@@ -138,32 +147,33 @@ def run_live(
     with hold_folder(out):
         work = out / _FOLDER
         inputs = _guard(work, options, online, sources, camera, bayer, source)
-        seen = _read_log(work)
         earlier = None if camera is None else read_camera(camera)
         run: LiveRun | None = None
         ended: BaseException | None = None
+
+        def open_frames(seen: Sequence[str]) -> Iterator[LiveFrame]:
+            size = partial(_find_size, sources, earlier)
+            return open_source(source, idle_s, seen, size, bits, stream)
+
         try:
-            frames = open_source(
-                source,
-                idle_s,
-                [entry["name"] for entry in seen],
-                lambda: _find_size(sources, earlier),
-                bits,
-                stream,
-            )
-            engine, figures, findings, first = _make_engine(
-                work, frames, options.depth, sources, earlier, bayer, listener
-            )
+            frames: Iterator[LiveFrame] | None = None
+            first: list[LiveFrame] = []
+            if (work / "grid.json").is_file():
+                engine, figures, findings = _read_engine(work, options.depth, bayer)
+            else:
+                frames = open_frames(())
+                engine, figures, findings, first = _make_engine(
+                    work, frames, options.depth, sources, earlier, bayer, listener
+                )
             calibrator = OnlineCalibrator(
                 engine, options, online, camera=earlier, bayer=bayer, listener=listener
             )
             write_json(work / "live.json", inputs)
-            run = LiveRun(out, calibrator, [*findings], grid_figures=figures)
-            if (work / "state.npz").is_file():
-                calibrator.load(work)
-            for entry in seen:
-                run.names.append(entry["name"])
-                run.statuses.append(entry["status"])
+            begun = LiveRun(out, calibrator, [*findings], grid_figures=figures)
+            if frames is None:
+                _go_on(begun, work, listener)
+                frames = open_frames(begun.names)
+            run = begun
             _feed(run, work, first, frames, until_done, listener, on_update)
         except (KeyboardInterrupt, LifcalError) as error:
             ended = error
@@ -201,16 +211,19 @@ def _feed(
             _refuse(run, work, frame.name, frame.problem, listener)
             continue
         update = calibrator.add_frame(frame.pixels, float(len(run.names)), frame.name)
+        findings = list(update.findings)
+        if update.status == "unusable":
+            text = f"{frame.name}: {update.text}"
+            findings.append(Finding.of("frame-unusable", text, frame=frame.name))
+            listener.finding(findings[-1])
         run.names.append(frame.name)
         run.statuses.append(str(update.status))
-        run.findings += update.findings
+        run.findings += findings
+        # The line comes before the state: a run that goes on can drop a line without a state, but
+        # could not make up for a line that is missing.
+        _log(work, update, findings)
         if update.status.counts:
             calibrator.save(work)
-        _log(work, update)
-        if update.status == "unusable":
-            listener.finding(
-                Finding.of("frame-unusable", f"{frame.name}: {update.text}", frame=frame.name)
-            )
         if on_update is not None:
             on_update(run, update)
         if until_done and update.done:
@@ -223,7 +236,7 @@ def _refuse(run: LiveRun, work: Path, name: str, why: str, listener: Listener) -
     run.statuses.append("unusable")
     run.findings.append(finding)
     listener.finding(finding)
-    append_line(work / "frames.jsonl", json.dumps({"name": name, "status": "unusable"}))
+    _append(work, {"name": name, "status": "unusable", "findings": [finding.as_dict()]})
 
 
 def describe_step(run: LiveRun, update: Update) -> LiveStep:
@@ -304,23 +317,65 @@ def _guard(
     return inputs
 
 
-def _read_log(work: Path) -> list[dict[str, Any]]:
-    """Return what became of the frames of a run before; a part of the last line is left out."""
-    path = work / "frames.jsonl"
+def _go_on(run: LiveRun, work: Path, listener: Listener) -> None:
+    """Take up what a run before has done: its state, its frames, and what it noticed.
+
+    A run that was killed may have left a part of a line, or a line of a frame that did not become
+    part of the saved state. Such lines are removed, and their frames are taken again.
+    """
+    calibrator = run.calibrator
+    if (work / "state.npz").is_file():
+        calibrator.load(work)
+    lines, whole = _read_log(work)
+    kept: list[str] = []
+    for line, entry in lines:
+        if "name" in entry:
+            time = len(run.names)
+            if FrameStatus(entry["status"]).counts and time > calibrator.state.last_time:
+                whole = False
+                break
+            run.names.append(entry["name"])
+            run.statuses.append(entry["status"])
+        run.findings += [Finding.from_dict(each) for each in entry.get("findings", ())]
+        kept.append(line)
+    if not whole:
+        finding = Finding.of(
+            "live-log-cut",
+            f"{work / _LOG}: the run before was killed while it noted what became of frame "
+            f"{len(run.names)} (counted from 0): the incomplete note is removed, and the frame is "
+            "taken again if the source still has it",
+            frames=len(run.names),
+        )
+        run.findings.append(finding)
+        listener.finding(finding)
+        write_text(work / _LOG, "".join(f"{line}\n" for line in kept))
+        _append(work, {"findings": [finding.as_dict()]})
+
+
+def _read_log(work: Path) -> tuple[list[tuple[str, dict[str, Any]]], bool]:
+    """Return the whole lines of the log with their content, and whether no part of one follows."""
+    path = work / _LOG
     if not path.is_file():
-        return []
-    entries = []
-    for line in read_bytes(path).decode("utf-8", "replace").splitlines():
+        return [], True
+    *lines, rest = read_bytes(path).decode("utf-8", "replace").split("\n")
+    found = []
+    for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict) and "name" in entry and "status" in entry:
-            entries.append(entry)
-    return entries
+            if "name" in entry:
+                FrameStatus(entry["status"])
+            for each in entry.get("findings", ()):
+                Finding.from_dict(each)
+        except (ValueError, TypeError, KeyError, AttributeError, DataError):
+            raise DataError(
+                f"{path}: line {number} is damaged, so the run cannot be continued: begin in a new "
+                "folder"
+            ) from None
+        found.append((line, entry))
+    return found, not rest
 
 
-def _log(work: Path, update: Update) -> None:
+def _log(work: Path, update: Update, findings: Sequence[Finding]) -> None:
     content = {
         "name": update.name,
         "status": str(update.status),
@@ -329,8 +384,13 @@ def _log(work: Path, update: Update) -> None:
         "done": update.done,
         "keyframes": update.n_keyframes,
         "seconds": round(update.seconds, 3),
+        "findings": [finding.as_dict() for finding in findings],
     }
-    append_line(work / "frames.jsonl", json.dumps(make_plain(content)))
+    _append(work, content)
+
+
+def _append(work: Path, content: Mapping[str, Any]) -> None:
+    append_line(work / _LOG, json.dumps(make_plain(content)))
 
 
 def _find_size(
@@ -370,13 +430,10 @@ def _make_engine(
     listener: Listener,
 ) -> tuple[FocusEngine, Mapping[str, Any], Sequence[Finding], list[LiveFrame]]:
     """Return the engine, what is known of its grid, findings, and frames that were taken for it."""
-    path = work / "grid.json"
-    if path.is_file():
-        return (*_read_engine(work, options, bayer), (), [])
     if earlier is not None:
         engine, vignetting = _engine_of_camera(earlier, sources["white"], options, bayer)
         figures: dict[str, Any] = {"source": "camera file"}
-        _write_engine(work, engine.grid, vignetting, None, figures)
+        _write_engine(work, engine.grid, vignetting, None, figures, ())
         return engine, figures, (), []
     from lifcal.imaging.frames import ArrayFrames
     from lifcal.pipeline.focusing import make_engine
@@ -405,8 +462,9 @@ def _make_engine(
     wide = (0.88 * low, 1.12 * high) if low > 0.0 else (1.12 * low, 0.88 * high)
     wide = (max(wide[0], 1.7), wide[1]) if low > 0.0 else (wide[0], min(wide[1], -1.7))
     started.engine.set_depth_range(wide)
-    _write_engine(work, started.engine.grid, started.vignetting, wide, started.setup.grid)
-    return started.engine, started.setup.grid, started.setup.findings, first
+    setup = started.setup
+    _write_engine(work, started.engine.grid, started.vignetting, wide, setup.grid, setup.findings)
+    return started.engine, setup.grid, setup.findings, first
 
 
 def _fits(pixels: npt.NDArray[np.generic], others: Sequence[npt.NDArray[np.generic]]) -> bool:
@@ -430,6 +488,7 @@ def _write_engine(
     vignetting: Float32Array | None,
     depth_range: tuple[float, float] | None,
     figures: Mapping[str, Any],
+    findings: Sequence[Finding],
 ) -> None:
     import io
 
@@ -441,12 +500,15 @@ def _write_engine(
     )
     write_bytes(work / "engine.npz", buffer.getvalue())
     write_json(work / "grid_figures.json", make_plain(dict(figures)))
+    noticed = [finding.as_dict() for finding in findings]
+    write_json(work / "grid_findings.json", {"findings": noticed})
     write_grid(work / "grid.json", grid)  # last: it says that the others are there
 
 
 def _read_engine(
     work: Path, options: DepthOptions, bayer: str | None
-) -> tuple[FocusEngine, Mapping[str, Any]]:
+) -> tuple[FocusEngine, Mapping[str, Any], Sequence[Finding]]:
+    """Return the engine of a run before, what is known of its grid, and what was noticed in it."""
     import io
     from dataclasses import replace
     from zipfile import BadZipFile
@@ -461,7 +523,9 @@ def _read_engine(
     engine = FocusEngine(
         read_grid(work / "grid.json"), vignetting if vignetting.size else None, options, bayer=bayer
     )
-    return engine, read_json(work / "grid_figures.json")
+    noticed = read_json(work / "grid_findings.json")["findings"]
+    findings = [Finding.from_dict(each) for each in noticed]
+    return engine, read_json(work / "grid_figures.json"), findings
 
 
 # Files

@@ -35,9 +35,6 @@ _MOST_COMPARED = 12
 """Views that are compared to find where a picked point is: more take longer and say little more."""
 _MOST_SHOWN = 6
 """Other views that show a picked point."""
-_SAME_TIME_S = 1e-5
-"""Largest difference of the times of a frame in summary.json and poses.txt, which has six
-decimals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +46,23 @@ class _Poses:
     camera : PlenopticCamera
     cam_from_world : mapping of int to RigidTransform
         Poses by the number of the frame.
+    worlds : mapping of int to int
+        The world in which the pose of each frame is: frames of two worlds show no common point.
     metric : bool
         Whether it has a scale.
     """
 
     camera: PlenopticCamera
     cam_from_world: dict[int, RigidTransform]
+    worlds: dict[int, int]
     metric: bool
+
+    def list_others(self, frame: int) -> list[int]:
+        """Return the other frames with poses in the world of a frame."""
+        world = self.worlds[frame]
+        return [
+            each for each in self.cam_from_world if each != frame and self.worlds[each] == world
+        ]
 
 
 class PickFolder:
@@ -206,7 +213,7 @@ class PickFolder:
         self, poses: _Poses, frame: int, place: tuple[float, float], u: float
     ) -> npt.NDArray[np.float64]:
         """Return the world point that is picked at a raw place of a frame."""
-        others = [other for other in poses.cam_from_world if other != frame]
+        others = poses.list_others(frame)
         chosen = [others[i] for i in spread_choice(len(others), _MOST_COMPARED)] if others else []
         views = [frame, *chosen]
         geometry = Reconstruction.from_poses(
@@ -223,9 +230,9 @@ class PickFolder:
     ) -> list[dict[str, Any]]:
         found = []
         camera = poses.camera
-        for other, pose in poses.cam_from_world.items():
-            cam = pose.apply(point_world[None])
-            if other == frame or not cam[0, 2] > 0.0:
+        for other in poses.list_others(frame):
+            cam = poses.cam_from_world[other].apply(point_world[None])
+            if not cam[0, 2] > 0.0:
                 continue
             ideal = camera.virtual_from_cam(cam)[:, :2]
             seen = camera.distortion.distort(ideal, camera.principal_point_px)[0]
@@ -289,16 +296,24 @@ def _read_poses(folder: Path, names: list[str]) -> _Poses | None:
     if not all((folder / name).is_file() for name in ("camera.json", "poses.txt", "summary.json")):
         return None
     camera = read_camera(folder / "camera.json")
-    trajectory = read_tum(folder / "poses.txt")
     summary = read_json(folder / "summary.json")
-    times = trajectory.timestamps
-    poses = {}
+    poses, worlds = {}, {}
     try:
-        for entry in summary["frames"]:
-            near = np.flatnonzero(np.abs(times - float(entry["time"])) < _SAME_TIME_S)
-            if entry["registered"] and entry["name"] in names and len(near) == 1:
-                pose = trajectory.world_from_cam[int(near[0])].inverse()
-                poses[names.index(entry["name"])] = pose
+        known = {int(entry["index"]): entry["name"] for entry in summary["frames"]}
+        for world in summary["worlds"]:
+            path = folder / str(world["poses"])
+            # Poses are in the order of the frames. Times are not compared: frames of two recordings
+            # may have the same.
+            found = read_tum(path).world_from_cam
+            if len(found) != len(world["frames"]):
+                raise DataError(
+                    f"{path}: {len(found)} poses for {len(world['frames'])} frames: not as lifcal "
+                    "calibrate wrote it"
+                )
+            for index, pose in zip(world["frames"], found, strict=True):
+                if known.get(index) in names:
+                    frame = names.index(known[index])
+                    poses[frame], worlds[frame] = pose.inverse(), int(world["number"])
     except (KeyError, TypeError, ValueError):
         raise DataError(f"{folder / 'summary.json'}: not as lifcal calibrate writes it") from None
-    return _Poses(camera, poses, camera.scale_source is not None) if poses else None
+    return _Poses(camera, poses, worlds, camera.scale_source is not None) if poses else None

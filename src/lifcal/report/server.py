@@ -354,8 +354,6 @@ class _Handler(BaseHTTPRequestHandler):
         for origin in self.headers.get_all("Origin") or []:
             if origin.lower() not in [f"http://{host}" for host in hosts]:
                 raise _RefusedError(HTTPStatus.FORBIDDEN, "pages of other servers are not answered")
-        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise _RefusedError(HTTPStatus.FORBIDDEN, "pages of other servers are not answered")
         address = urlsplit(self.path)
         _, _, rest = address.path.partition("/")
         token, slash, name = rest.partition("/")
@@ -365,6 +363,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusedError(
                 HTTPStatus.FORBIDDEN, "the token is missing: open the address that was printed"
             )
+        site = self.headers.get("Sec-Fetch-Site", "none")
+        if site not in ("none", "same-origin") and not self._opens_page(name):
+            raise _RefusedError(HTTPStatus.FORBIDDEN, "pages of other servers are not answered")
         try:
             query = dict(
                 parse_qsl(address.query, keep_blank_values=True, max_num_fields=_MOST_QUERY_FIELDS)
@@ -372,6 +373,18 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "too many fields") from None
         return name, query
+
+    def _opens_page(self, name: str) -> bool:
+        """Tell whether a browser is to show a page of this server in a window of its own.
+
+        A file on this computer may ask for that: it holds the token and forwards a browser to it.
+        """
+        kind = (self.headers.get("Sec-Fetch-Mode"), self.headers.get("Sec-Fetch-Dest"))
+        return (
+            self.command == "GET"
+            and name in self.server.owner._pages
+            and kind == ("navigate", "document")
+        )
 
     def _get(self, name: str, query: dict[str, str]) -> Reply | Channel:
         owner = self.server.owner
