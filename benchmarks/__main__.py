@@ -55,6 +55,7 @@ BENCHMARKS = {
     "worlds": worlds.run,
     "worlds-mini": worlds.run_small,
     "online": online.run,
+    "online-short": online.run_short,
     "degenerate": degenerate.run,
     "degenerate-mini": degenerate.run_small,
     "depth": depth.run,

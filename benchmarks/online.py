@@ -20,9 +20,11 @@ from pathlib import Path
 import numpy as np
 
 import lifcal
+from benchmarks import real
 from benchmarks.figures import Figure
 from lifcal.calibration import CalibrateOptions, OnlineCalibrator, OnlineOptions
-from lifcal.camera import PlenopticCamera, read_camera
+from lifcal.camera import PHYSICAL_PARAMETERS, PlenopticCamera, read_camera
+from lifcal.files import read_json, write_json
 from lifcal.grid import fit_grid_to_white, vignetting_from_white
 from lifcal.imaging import Frame, make_frame, open_frames
 from lifcal.measure import MeasureOptions
@@ -32,12 +34,13 @@ from lifcal.simulate.cameras import CAMERAS
 from lifcal.simulate.render import Renderer
 from lifcal.virtual import FocusEngine, estimate_focal_planes
 
-RUNS = 5
+RUNS, SHORT_RUNS = 5, 10
 FRAMES = 60
 FIRST_SEED = 11
 POINTS = 300
 TARGETS = "F=0.3%,B=2%,c=4px"
 """Targets that this small camera can meet within the recording."""
+_ONLINE, _MEASURE = OnlineOptions(points=200, targets=TARGETS), MeasureOptions(points=POINTS)
 _NAMES = ("F", "alpha", "B", "b_L0", "c_x", "c_y")
 _SETTLED = 10
 """Frames after which errors are held against their sigmas."""
@@ -100,6 +103,52 @@ def run() -> list[Figure]:
         Figure(f"{name}: error of {each} over batch", float(a / b), "", "lower", 1.3)
         for each, a, b in zip(_NAMES, online, batch, strict=True)
     ]
+
+
+def run_short() -> list[Figure]:
+    """Compare errors with sigmas at the end of short recordings: those of `real-mini`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        data = Path(os.environ.get("LIFCAL_BENCHMARK_DATA", scratch))
+        count = min(SHORT_RUNS, int(os.environ.get("LIFCAL_BENCHMARK_RUNS", SHORT_RUNS)))
+        runs = [finish_short(real.FIRST_SEED + i, data) for i in range(count)]
+    windows, final = (np.abs(np.concatenate(each)) for each in zip(*runs, strict=True))
+    name = f"online, mini-real, {count} runs of {real.FRAMES['mini']} frames"
+    return [
+        Figure(
+            f"{name}: windows, within 2 sigma", float(np.mean(windows < 2.0)), "", "higher", 0.9
+        ),
+        Figure(
+            f"{name}: at the end, within 2.2 sigma", float(np.mean(final < 2.2)), "", "higher", 0.95
+        ),
+        Figure(f"{name}: at the end, largest", float(final.max()), "sigma", "lower", 4.0),
+        Figure(f"{name}: at the end, mean square", float(np.mean(final**2)), "", "lower", 1.5),
+    ]
+
+
+def finish_short(seed: int, data: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the errors in sigmas after the frames from the tenth on, and at the end."""
+    options = SimulationOptions(camera="mini-real", frames=real.FRAMES["mini"], seed=seed)
+    folder = data / f"mini-real-desk-{seed}"
+    write_sequence(folder, Simulation(options))
+    kept = data / f"mini-real-desk-{seed}-online.json"
+    if not kept.exists():
+        truth = list_values(read_camera(folder / "truth" / "best_fit.json"))
+        white = open_frames(folder / "white.png").read(0)
+        frames = open_frames([str(folder / "raw")])
+        some = [frames.read(i) for i in (0, 5, 10)]
+        calibrator = make_calibrator(white, some, OnlineOptions(), MeasureOptions())
+        rows = []
+        for index in range(len(frames)):
+            update = calibrator.add_frame(frames.read(index), float(index))
+            if index > _SETTLED and update.values:
+                rows.append([(update.values[n] - truth[n]) / update.sigmas[n] for n in _NAMES])
+        found = calibrator.finish()
+        calibrator.close()
+        values, sigmas = list_values(found.camera), found.covariance.sigmas()
+        pulls = [(values[n] - truth[n]) / sigmas[n] for n in PHYSICAL_PARAMETERS]
+        write_json(kept, {"windows": rows, "final": pulls})
+    pulls_of = read_json(kept)
+    return np.ravel(pulls_of["windows"]), np.array(pulls_of["final"])
 
 
 def run_one(seed: int, data: Path) -> Run:
@@ -200,16 +249,20 @@ def render_changed(before: Simulation, after: Simulation) -> Iterator[np.ndarray
         yield (before if index < _CHANGED_AT else after).render_frame(index).raw
 
 
-def make_calibrator(white: Frame, some: list[Frame]) -> OnlineCalibrator:
+def make_calibrator(
+    white: Frame,
+    some: list[Frame],
+    online: OnlineOptions = _ONLINE,
+    measure: MeasureOptions = _MEASURE,
+) -> OnlineCalibrator:
     """Return a calibrator for the small camera, with the grid of a white image."""
     vignetting = vignetting_from_white(white)
     grid = estimate_focal_planes(some, fit_grid_to_white(white).grid, vignetting).grid
     options = CalibrateOptions(
         17.6,
         scale=ScaleOptions(marker_size_mm=40.0),
-        measure=MeasureOptions(points=POINTS),
+        measure=measure,
     )
-    online = OnlineOptions(points=200, targets=TARGETS)
     return OnlineCalibrator(FocusEngine(grid, vignetting), options, online)
 
 

@@ -26,6 +26,7 @@ from lifcal.pipeline.added import name_apart, read_added
 from lifcal.pipeline.calibration import list_views
 from lifcal.pipeline.choice import FrameChoice, choose_informative
 from lifcal.pipeline.focusing import compare_recordings, focus_frames
+from lifcal.pipeline.tracking import _count_stages
 from lifcal.pipeline.tracking import _read as read_cache
 from lifcal.scale import ScaleKnowledge, ScaleOptions
 from lifcal.simulate import Simulation, SimulationOptions, write_sequence
@@ -247,6 +248,14 @@ def test_a_recording_in_two_parts_keeps_both(views):
     finding = found[0].findings[-1]
     assert finding.code == "recording-in-parts"
     assert finding.evidence["frames"] == [FRAMES, FRAMES]
+
+
+def test_stages_that_are_repeated_are_not_counted_beyond_the_total():
+    steps = []
+    on_stage = _count_stages(steps.append, 3)
+    for name in ("features", "matching", "mapping", "matching", "mapping"):
+        on_stage(name)
+    assert steps == ["matching", "finding poses"]  # and the last step is taken at the end
 
 
 def test_a_part_that_is_too_small_is_left_out(views):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -50,28 +50,37 @@ def track_frames(
 
     scale = float(run.store.settings["scale"])
     n_recordings = len({view.recording for view in views})
-    with listener.steps(_STAGES["features"], n_recordings * len(_STAGES)) as step:
-        count = 0
-
-        def on_stage(name: str) -> None:
-            nonlocal count
-            if count:
-                step(_STAGES.get(name, name))
-            count += 1
-
+    total = n_recordings * len(_STAGES)
+    with listener.steps(_STAGES["features"], total) as step:
         models = find_models(
             views,
             scale,
             sfm,
             focal_px,
             names=run.usable.frames.recording_names,
-            on_stage=on_stage,
+            on_stage=_count_stages(step, total),
             scratch=scratch,
         )
         step("")
     if folder is not None:
         _write(folder / _CACHE, key, models)
     return models
+
+
+def _count_stages(step: Callable[[str], None], total: int) -> Callable[[str], None]:
+    """Return a function that takes the names of stages as they begin, and makes steps of them.
+
+    Frames are matched and mapped again if the first result is not convincing, or if a recording has
+    several parts. There are never more steps than `total`, the last of which is left to the end.
+    """
+    begun: list[str] = []
+
+    def on_stage(name: str) -> None:
+        if 0 < len(begun) < total:
+            step(_STAGES.get(name, name))
+        begun.append(name)
+
+    return on_stage
 
 
 def _key(run: FocusRun, sfm: SfmEngine, focal_px: float | None) -> str:
