@@ -177,6 +177,58 @@ def test_missing_parts_are_left_out(summary, missing):
     check(render_report({**summary, missing: None} if missing != "n_frames" else content))
 
 
+def list_measured(value, keys=()):
+    """Yield the keys that lead to each measured number, for the first entry of every list."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from list_measured(inner, (*keys, key))
+    elif isinstance(value, list) and value:
+        yield from list_measured(value[0], (*keys, 0))
+        yield from list_measured(value[-1], (*keys, -1))
+    elif isinstance(value, float):
+        yield keys
+
+
+ALWAYS_KNOWN = {
+    "edges",
+    "low",
+    "high",
+    "u_low",
+    "u_high",
+    "z_mm",
+    "mm",
+    "sigma",
+    "seconds",
+    "empty_share",
+    "share_beyond_3",
+    "expected_beyond_3",
+}
+"""Numbers that are given or counted and so are always finite: edges of bins, shares, times."""
+
+
+def test_numbers_that_are_not_known(summary):
+    """A number that is not finite is null in JSON. Each of them may be, and the page is written."""
+    places = [
+        keys
+        for keys in list_measured(summary)
+        if not ALWAYS_KNOWN & set(keys) and keys[:3] != ("residuals", "distribution", "expected")
+    ]
+    assert ("expected", "field_of_view_deg", -1) in places
+    assert len(places) > 50
+    failed = []
+    for *path, last in places:
+        content = copy.deepcopy(summary)
+        inner = content
+        for key in path:
+            inner = inner[key]
+        inner[last] = None
+        try:
+            check(render_report(content))
+        except (TypeError, ValueError) as error:
+            failed.append((*path, last, str(error)))
+    assert failed == []
+
+
 def test_one_lens_type_and_empty_bins(summary):
     content = copy.deepcopy(summary)
     residuals = content["residuals"]

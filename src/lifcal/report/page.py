@@ -152,14 +152,19 @@ def _expected_camera(summary: Mapping[str, Any]) -> str:
     expected = summary.get("expected") or {}
     rows = []
     if expected.get("field_of_view_deg"):
-        wide, high, diagonal = expected["field_of_view_deg"]
-        rows.append(("Field of view", f"{wide:.1f}° × {high:.1f}°, diagonal {diagonal:.1f}°"))
+        wide, high, diagonal = (
+            "unknown" if angle is None else f"{angle:.1f}°"
+            for angle in expected["field_of_view_deg"]
+        )
+        rows.append(("Field of view", f"{wide} × {high}, diagonal {diagonal}"))
     if expected.get("working_range"):
         near, far = expected["working_range"]
         shown = f"{_length(near)} to {_length(far)}" if expected.get("metric") else "not metric"
         rows.append(("Working range", shown))
-    if expected.get("distortion_corner_px") is not None:
-        rows.append(("Distortion at the corner", f"{expected['distortion_corner_px']:.1f} px"))
+    if "distortion_corner_px" in expected:
+        moved = expected["distortion_corner_px"]
+        shown = "unknown: the model has no inverse there" if moved is None else f"{moved:.1f} px"
+        rows.append(("Distortion at the corner", shown))
     if summary.get("rms_px") is not None:
         rows.append(("Residual", f"{summary['rms_px']:.3f} px rms per axis"))
     if "n_used" in summary:
@@ -475,7 +480,7 @@ def _types_and_depth(entries: Sequence[Mapping[str, Any]]) -> str:
                 f"observations: {entry['percent']:+.2f} ± {entry['sigma_percent']:.2f} %",
             )
             for entry in entries
-            if entry["lens_type"] == kind
+            if entry["lens_type"] == kind and None not in (entry["percent"], entry["sigma_percent"])
         ]
         series.append((f"type {kind}", marks))
     return draw_series(series, "virtual depth u", "residual scale in %", 1.0)
@@ -584,8 +589,8 @@ def _distances(entries: Sequence[Mapping[str, Any]]) -> str:
         (
             entry["what"],
             f"{entry['mm']:.4f} ± {entry['sigma']:.2g}",
-            f"{entry['found_mm']:.4f}",
-            f"{100.0 * (entry['found_mm'] / entry['mm'] - 1.0):+.2f}",
+            _number(entry["found_mm"], 6),
+            _fixed(_compare_lengths(entry["found_mm"], entry["mm"]), 2),
         )
         for entry in entries[:_MAX_ROWS]
     ]
@@ -647,6 +652,11 @@ def _provenance(summary: Mapping[str, Any]) -> str:
 
 def _text(value: object) -> str:
     return escape(str(value))
+
+
+def _compare_lengths(found_mm: float | None, given_mm: float) -> float | None:
+    """Return by how many per cent a length differs from the one that was given."""
+    return None if found_mm is None else 100.0 * (found_mm / given_mm - 1.0)
 
 
 def _number(value: float | None, digits: int = 3) -> str:
