@@ -20,7 +20,7 @@ from lifcal.grid.check import (
 from lifcal.grid.fit import LensFlag, fit_grid_to_frames, fit_grid_to_white, refine_grid
 from lifcal.grid.picture import draw_grid_fit
 from lifcal.imaging.frames import make_frame, open_frames
-from lifcal.simulate import Simulation, SimulationOptions
+from lifcal.simulate import Imperfections, Simulation, SimulationOptions
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +219,25 @@ def test_shading_behind_a_tilted_array_does_not_bend_the_grid():
     found = fit_smooth_errors(fit.grid, simulation.optics.camera.grid.centers_raw_px)
     assert np.abs(found[1:3]).max() < 0.015  # linear; 0.005 is the noise of jittered lenses
     assert np.abs(found[3:6]).max() < 0.008  # quadratic
+
+
+def test_shading_does_not_change_the_ratios_of_the_discs():
+    """The ratios tell the focal planes of the lens types relative to each other.
+
+    Discs that have to explain how oblique light makes the rim darker have ratios that are wrong by
+    1.5 %.
+    """
+    shaded = Imperfections(cos4=True)
+    simulation = Simulation(
+        SimulationOptions(camera="mini", frames=2, seed=91, imperfections=shaded)
+    )
+    discs = fit_grid_to_white(simulation.render_white()).grid.discs
+    true = simulation.optics.camera.grid.discs
+    ratios = np.array(discs.micro_px) / np.array(true.micro_px)
+    assert discs.shading_px2 > 0.0
+    assert np.ptp(ratios) < 0.005
+    assert np.abs(ratios - 1.0).max() < 0.03
+    assert abs(discs.main_px / true.main_px - 1.0) < 0.01
 
 
 def test_shading_of_an_independent_renderer_does_not_bend_the_grid(shared_data):

@@ -40,11 +40,18 @@ def make_images(camera, rng, n=60):
 
 
 def sum_over_aperture(camera, images):
-    """Put the light of every point of the aperture where it goes, in mm, and take the centroid."""
+    """Put the light of every point of the aperture where it goes, in mm, and take the centroid.
+
+    The pixel is sampled at nine points of a Gauss rule. What lies off its center is taken for
+    something in the center, which moves it by the opposite of its position in the pixel.
+    """
     p, pixel, grid = camera.parameters, camera.pixel_size_mm, camera.grid
     b, micro = p.lens_to_array_mm, p.array_to_sensor_mm
-    steps = np.linspace(-1.0, 1.0, 201)
+    steps = np.linspace(-1.0, 1.0, 101)
     disc = np.array([(x, y) for x in steps for y in steps if x * x + y * y <= 1.0])
+    nodes, node_weights = np.polynomial.legendre.leggauss(3)
+    inside = 0.5 * np.array([(x, y) for x in nodes for y in nodes])
+    shares = np.array([v * w for v in node_weights for w in node_weights])
     c = np.array([p.principal_x_px, p.principal_y_px])
     found = []
     for lens, place, rho in zip(images.lenses, images.places_px, images.rhos, strict=True):
@@ -58,10 +65,11 @@ def sum_over_aperture(camera, images):
         radius = pixel * grid.discs.micro_px[kind] / abs(ratio + 1.0 / v_focus)
         points = radius * disc
         chief = (center - c) * pixel * micro / (b + micro)
-        slopes = ((place - center) * pixel + chief - points) / micro
-        weights = (1.0 + np.sum(slopes**2, axis=1)) ** -2
-        landed = points * (1.0 / v_focus - 1.0 / v)
-        found.append(np.average(landed, axis=0, weights=weights) / pixel)
+        landed = points[:, None] * (1.0 / v_focus - 1.0 / v) - pixel * inside
+        slopes = (place - center + inside) * pixel + chief - points[:, None]
+        weights = shares * (1.0 + np.sum((slopes / micro) ** 2, axis=2)) ** -2
+        moved = np.average(landed.reshape(-1, 2), axis=0, weights=weights.ravel())
+        found.append(moved / pixel)
     return np.array(found)
 
 
@@ -83,10 +91,19 @@ def test_without_a_scale_the_shading_tells_how_far_the_sensor_is(camera, rng):
     np.testing.assert_allclose(by_shading, by_scale, atol=1e-9)
 
 
-def test_nothing_moves_in_focus_or_where_no_shading_is_seen(camera, rng):
+def test_in_focus_only_the_width_of_pixels_moves_points(camera, rng):
     images, geometry, grid = make_images(camera, rng), make_geometry(camera), camera.grid
     sharp = replace(images, rhos=1.0 / grid.focal_planes[grid.lens_types[images.lenses]])
-    assert np.abs(compute_shading_shifts(sharp, geometry, grid)).max() < 1e-12
+    known = camera.parameters.array_to_sensor_mm / camera.pixel_size_mm
+    assert np.abs(compute_shading_shifts(sharp, geometry, grid, pixel_px2=0.0)).max() < 1e-12
+    found = compute_shading_shifts(sharp, geometry, grid, known)
+    wanted = sum_over_aperture(camera, sharp)
+    assert np.abs(wanted).max() > 0.004
+    np.testing.assert_allclose(found, wanted, rtol=0.0, atol=0.05 * np.abs(wanted).max())
+
+
+def test_nothing_moves_where_no_shading_is_seen(camera, rng):
+    images, geometry, grid = make_images(camera, rng), make_geometry(camera), camera.grid
     even = replace(grid, discs=replace(grid.discs, shading_px2=0.0))
     for other in (even, replace(grid, discs=None), replace(grid, focal_planes=None)):
         assert not compute_shading_shifts(images, geometry, other).any()

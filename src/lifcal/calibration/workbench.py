@@ -403,11 +403,13 @@ class Workbench:
         tangents = np.where(np.isfinite(planes[:, 0]), _PLANE_TANGENT, _STEEPEST)
         # How many px of the virtual image a px of the texture is, in the middle.
         texture_px = float(np.median(1.0 / np.abs(windows.images.rhos)))
+        optics = self._own_optics()
+        shading = self.array_to_sensor_px, optics.pixel_px2
         measured = measure(
-            spread_windows(windows.images, state, self.grid, self.array_to_sensor_px),
+            spread_windows(windows.images, state, self.grid, *shading),
             _need(windows.patches, "read_pixels"),
             self.grid,
-            self._own_optics(),
+            optics,
             tangents * texture_px / state.array.focal_px,
             self._measure_options,
             slopes=points.slopes[tracks],
@@ -434,7 +436,7 @@ class Workbench:
                 stage="measure",
             )
         images = windows.images.select(good)
-        shifts = compute_shading_shifts(images, state, self.grid, self.array_to_sensor_px)
+        shifts = compute_shading_shifts(images, state, self.grid, *shading)
         shifts += compute_tilt_shifts(images, state, self.grid)
         return Observations.from_arrays(
             self.frame_indices[images.views],

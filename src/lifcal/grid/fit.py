@@ -603,6 +603,7 @@ def _finish(
     if outlines and lattice.n_types > 1:
         match = match_by_type(image, match, lattice, flagged)
     blur = BAYER_BLUR_PX2 if mosaic else 0.0
+    shading = _fit_shading(grid, match) if outlines else None
     fitted: OverlapDiscs | None = None
     if discs:
         result = fit_discs(
@@ -612,13 +613,13 @@ def _finish(
             used,
             from_scene=source != "white",
             blur_px2=blur,
+            shaded=shading is not None and shading.px2 > 0.0,
         )
         fitted = result.discs
         findings += result.findings
         if fitted is not None and not keep_types and lattice.n_types > 1:
             lattice, fitted = _sort_types(lattice, fitted)
-    if outlines:
-        shading = _fit_shading(grid, match)
+    if shading is not None:
         if fitted is not None:
             fitted = replace(fitted, shading_px2=shading.px2)
         match, unsure = _take_off_shading(grid, match, lattice, fitted, blur, shading.field)

@@ -57,6 +57,9 @@ _WORST_SIGMA_SCENE = 0.06
 """Largest relative standard deviation of a disc's radius that is accepted, for frames of a scene.
 It is stricter, because the standard deviation does not include errors that the content of the scene
 causes."""
+_MOST_OBLIQUE = 1.0
+"""Largest fall-off q by oblique light, for distances in pitches. At 1, the array is one pitch away
+from the sensor, and light reaches the border of a micro image at 27 degrees."""
 BAYER_BLUR_PX2 = 0.413 * 0.5 + 0.587 * 0.25
 """Variance, along an axis, of the blur that bilinear interpolation of a color mosaic adds to the
 luminance. On average it is 0.5 px^2 for red and blue and 0.25 px^2 for green."""
@@ -328,12 +331,16 @@ def fit_discs(
     *,
     from_scene: bool = False,
     blur_px2: float = 0.0,
+    shaded: bool = False,
 ) -> FittedDiscs:
     """Fit the radii of the two discs to the mean profile of each lens type.
 
     The model includes the light of the neighbors and the averaging over the area of a pixel;
-    `blur_px2` is the variance of additional blur along an axis. With one lens type the image does
-    not show which disc is which, and the larger one is called the main disc.
+    `blur_px2` is the variance of additional blur along an axis. If the light is `shaded`, micro
+    images also become darker outward because their rim receives light more obliquely, by the factor
+    `(1 + q m^2)^-2` at the distance m. The number q is fitted too: without it, the discs would have
+    to explain this fall-off. With one lens type the image does not show which disc is which, and
+    the larger one is called the main disc.
     """
     from scipy.optimize import least_squares
 
@@ -356,9 +363,10 @@ def fit_discs(
 
     def model(parameters: FloatArray) -> list[FloatArray]:
         main, micro = parameters[0] * pitch, parameters[1 : 1 + n_types] * pitch
-        gains, background = parameters[1 + n_types : 1 + 2 * n_types], parameters[-1]
+        gains, background = parameters[1 + n_types : 1 + 2 * n_types], parameters[1 + 2 * n_types]
+        oblique = (1.0 + parameters[-1] * (table_radius / pitch) ** 2) ** -2 if shaded else 1.0
         curves = [
-            gains[t] * compute_blurred_overlap(main, micro[t], table_radius, blur_px2)
+            gains[t] * oblique * compute_blurred_overlap(main, micro[t], table_radius, blur_px2)
             for t in range(n_types)
         ]
         found = []
@@ -381,9 +389,9 @@ def fit_discs(
 
     best = None
     for main, micro in ((0.4, 0.15), (0.3, 0.1), (0.48, 0.2), (0.2, 0.3), (0.07, 0.15)):
-        start = np.array([main, *[micro] * n_types, *[1.0] * n_types, 0.0])
-        low = np.array([0.03, *[0.005] * n_types, *[0.0] * n_types, -0.5])
-        high = np.array([1.0, *[0.7] * n_types, *[10.0] * n_types, 0.9])
+        start = np.array([main, *[micro] * n_types, *[1.0] * n_types, 0.0, *[0.1] * shaded])
+        low = np.array([0.03, *[0.005] * n_types, *[0.0] * n_types, -0.5, *[0.0] * shaded])
+        high = np.array([1.0, *[0.7] * n_types, *[10.0] * n_types, 0.9, *[_MOST_OBLIQUE] * shaded])
         trial = least_squares(residuals, start, bounds=(low, high), x_scale=0.1)
         if best is None or trial.cost < best.cost * (1.0 - 1e-3):
             best = trial

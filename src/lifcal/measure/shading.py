@@ -1,8 +1,9 @@
-"""The shift of a defocused point's image that shading causes.
+"""The shift of a point's image that shading causes.
 
 Light that arrives obliquely is dimmer (by cos^4 of its angle). A defocused point is seen through
 all of the micro aperture, and parts of the aperture through which light arrives less obliquely
-contribute more. So the centroid of the blurred spot is shifted, in proportion to its blur. See
+contribute more. So the centroid of the blurred spot is shifted, in proportion to its blur. A pixel
+is a small aperture as well: more of its light comes from its brighter side. See
 docs/theory/camera-model.md, "Focus times shading".
 """
 
@@ -17,6 +18,8 @@ from lifcal.camera import MicroLensGrid, compute_disc_overlap, focal_rho_behind_
 from lifcal.measure.prediction import MicroImages
 from lifcal.reconstruction import Reconstruction
 
+_PIXEL_VARIANCE_PX2 = 1.0 / 12.0
+"""Variance along an axis of a square pixel of width 1."""
 _SLOPE_STEP_PX = 1.0
 """Step of the finite difference, on each side of a point, that gives the derivative of a shift. It
 is smaller than the window over which the derivative is used."""
@@ -27,6 +30,7 @@ def compute_shading_shifts(
     geometry: Reconstruction,
     grid: MicroLensGrid,
     array_to_sensor_px: float | None = None,
+    pixel_px2: float = _PIXEL_VARIANCE_PX2,
 ) -> FloatArray:
     """Return the shifts of points that shading causes, (n, 2) px.
 
@@ -39,6 +43,8 @@ def compute_shading_shifts(
     grid : MicroLensGrid
     array_to_sensor_px : float or None
         B in px. If None, it is computed from the shading, with an accuracy of about 10 %.
+    pixel_px2 : float
+        Variance of a pixel along an axis, including what demosaicing adds.
 
     Notes
     -----
@@ -48,7 +54,9 @@ def compute_shading_shifts(
     is shifted by `a^2 / 4` times this. With defocus, this becomes a shift on the sensor, as for the
     centroid of the overlap (`FocusTerm`). All lengths are in px, and `L = b_L0 + B` is F. From lens
     to lens, the slope of the brightness inside micro images changes by `-4 / (B L)` for each px,
-    from which B follows if there is no scale.
+    from which B follows if there is no scale. Over the width of a pixel, the weight changes by the
+    same derivative with the other sign, so the pixel shows what lies inward of its center by the
+    variance of its width times `4 s / (B (1 + s^2))`.
     """
     shifts = np.zeros((len(images), 2))
     discs, planes = grid.discs, grid.focal_planes
@@ -67,7 +75,8 @@ def compute_shading_shifts(
     aperture = (micro / (seen * distance)) ** 2
     lean = seen * aperture / (1.0 + square + aperture)
     defocus = 1.0 - planes[kinds] * images.rhos
-    shifts[:] = (defocus * lean)[:, None] * off
+    width = 4.0 * pixel_px2 / (distance**2 * (1.0 + square + aperture))
+    shifts[:] = (defocus * lean + width)[:, None] * off
     return shifts
 
 
@@ -76,6 +85,7 @@ def spread_windows(
     geometry: Reconstruction,
     grid: MicroLensGrid,
     array_to_sensor_px: float | None = None,
+    pixel_px2: float = _PIXEL_VARIANCE_PX2,
 ) -> MicroImages:
     """Return micro images whose Jacobians include the magnification that shading causes.
 
@@ -89,13 +99,13 @@ def spread_windows(
     images : MicroImages
     geometry : Reconstruction
     grid : MicroLensGrid
-    array_to_sensor_px : float or None
+    array_to_sensor_px, pixel_px2 : float
         As for `compute_shading_shifts`.
     """
 
     def left_out(places_px: FloatArray) -> FloatArray:
         moved = replace(images, places_px=places_px)
-        return compute_shading_shifts(moved, geometry, grid, array_to_sensor_px)
+        return compute_shading_shifts(moved, geometry, grid, array_to_sensor_px, pixel_px2)
 
     spread = np.empty((len(images), 2, 2))
     for axis, step in enumerate(_SLOPE_STEP_PX * np.eye(2)):
