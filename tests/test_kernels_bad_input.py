@@ -678,6 +678,22 @@ def test_texture_outside_of_it(bad):
 
 
 @bad_numbers
+def test_halving(bad):
+    planes = np.full((2, 5, 7), 3.0, np.float32)
+    for loop, n, shape in (
+        (simulate.halve_rows, 5, (2, 2, 7)),
+        (simulate.halve_columns, 7, (2, 5, 3)),
+    ):
+        edges = np.linspace(0.0, n, n // 2 + 1)
+        good, out = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        loop(planes, edges, good)
+        np.testing.assert_allclose(good, 3.0)
+        edges[1] = bad
+        loop(planes, edges, out)
+        assert np.isnan(out).any()
+
+
+@bad_numbers
 def test_rays(bad):
     quad = np.array([[0.0, 0, 1, 500, 1e-3, 0, 0, -0.5, 0, 1e-3, 0, -0.5, 1.0, 1.0]])
     ball = np.array([[0.0, 0.0, 400.0, 50.0, 1.0, 1.0]])

@@ -16,7 +16,7 @@ from lifcal.simulate import (
     Texture,
     build_camera,
 )
-from lifcal.simulate._kernels import pick_set, place_in_overlap
+from lifcal.simulate._kernels import halve_columns, halve_rows, pick_set, place_in_overlap
 from lifcal.simulate.render import make_samples
 from lifcal.threads import THREADS
 from tests.reference import ray_twin
@@ -364,3 +364,21 @@ def test_wrong_input_is_named():
         Optics(camera, 1.0, 0.1, np.array([0.5, 2.0, 3.0]))
     with pytest.raises(ConfigError, match="Did you mean 'mini'"):
         build_camera("minni")
+
+
+@pytest.mark.parametrize("shape", [(8, 6), (7, 9), (4, 5), (33, 64)])
+def test_halved_planes_are_area_averages(rng, shape):
+    """Each new texel is the mean of all that it covers, parts of old texels included."""
+    planes = rng.uniform(0.0, 255.0, (4, *shape)).astype(np.float32)
+    for axis, loop in ((1, halve_rows), (2, halve_columns)):
+        size = planes.shape[axis]
+        half = size // 2
+        cover = np.zeros((half, size))
+        for new in range(half):
+            low, high = new * size / half, (new + 1) * size / half
+            for old in range(size):
+                cover[new, old] = max(0.0, min(high, old + 1) - max(low, old))
+        wanted = np.moveaxis(np.tensordot(cover * half / size, planes, (1, axis)), 0, axis)
+        out = np.empty(wanted.shape, np.float32)
+        loop(planes, np.linspace(0.0, size, half + 1), out)
+        np.testing.assert_allclose(out, wanted, rtol=1e-6)

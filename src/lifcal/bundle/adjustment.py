@@ -74,6 +74,9 @@ always estimated: left out although they are there, they move c and F by several
 _PRICE = 2.0
 """By how much twice the cost must fall for each term (Akaike's criterion). Chance alone makes it
 fall by 1."""
+_CLEAR_TILT = 16.0
+"""Least square of the tilt in its own sigmas, from which on it is estimated. Errors that points of
+one surface share look like a tilt of two to three sigmas on cameras that have none."""
 _TILT_SIGMA_CORNER = 0.02
 """Standard deviation of the prior on the array's tilt where no scale is known and B is not metric:
 the relative change of B from the principal point to the image's corner. 0.05 degrees make it 1.7 %
@@ -1025,7 +1028,7 @@ def _try_tilt(run: _Run, stage: _Stage) -> _Stage:
     """Free the tilt of the array if it lowers the cost by more than chance would.
 
     Observations of one point err together, and make the cost fall by more than its price even where
-    there is no tilt: so the tilt must also be as many of its own sigmas from zero.
+    there is no tilt: so the tilt must also be four of its own sigmas from zero.
     """
     options, price = run.options, _PRICE * len(TILT_PARAMETERS)
     if options.tilt != "auto" or set(TILT_PARAMETERS) & {*options.fixed, *options.priors}:
@@ -1041,7 +1044,7 @@ def _try_tilt(run: _Run, stage: _Stage) -> _Stage:
     places = [covariance.names.index(name) for name in TILT_PARAMETERS]
     inverse = np.linalg.inv(covariance.array[np.ix_(places, places)])
     tilt = tilted.state.tilt
-    return tilted if float(tilt @ inverse @ tilt) > price else stage
+    return tilted if float(tilt @ inverse @ tilt) > _CLEAR_TILT else stage
 
 
 def _release(problem: Problem, names: tuple[str, ...]) -> Problem:

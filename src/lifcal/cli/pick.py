@@ -63,14 +63,15 @@ def pick(
             command += " --force"
         serve_picking(server, PickFolder(folder, path), command)
         server.start()
-        if as_json:
-            print(json.dumps({"url": server.url, "file": str(path)}), flush=True)
-        else:
-            output().print(f"Pick points at {server.url}", soft_wrap=True)
-            output().print(f"Distances go to {path}. Ctrl-C ends.", soft_wrap=True)
-            if browser and not open_page(until_end.enter_context(forward_to(server.url))):
-                say_note("there is no browser to open here: open the address yourself")
+        # Ctrl-C ends the page from the moment on that its address is known.
         with contextlib.suppress(KeyboardInterrupt):
+            if as_json:
+                print(json.dumps({"url": server.url, "file": str(path)}), flush=True)
+            else:
+                output().print(f"Pick points at {server.url}", soft_wrap=True)
+                output().print(f"Distances go to {path}. Ctrl-C ends.", soft_wrap=True)
+                if browser and not open_page(until_end.enter_context(forward_to(server.url))):
+                    say_note("there is no browser to open here: open the address yourself")
             threading.Event().wait()
     count = len(DistancesFile(path).read())
     if not as_json:

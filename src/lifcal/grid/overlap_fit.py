@@ -57,6 +57,9 @@ _WORST_SIGMA_SCENE = 0.06
 """Largest relative standard deviation of a disc's radius that is accepted, for frames of a scene.
 It is stricter, because the standard deviation does not include errors that the content of the scene
 causes."""
+_APERTURE = 0.45
+"""Radius of a micro aperture, in pitches, with which the direction of light at the rim of shaded
+micro images is computed. Lenses that touch have 0.5."""
 _MOST_OBLIQUE = 1.0
 """Largest fall-off q by oblique light, for distances in pitches. At 1, the array is one pitch away
 from the sensor, and light reaches the border of a micro image at 27 degrees."""
@@ -337,10 +340,11 @@ def fit_discs(
 
     The model includes the light of the neighbors and the averaging over the area of a pixel;
     `blur_px2` is the variance of additional blur along an axis. If the light is `shaded`, micro
-    images also become darker outward because their rim receives light more obliquely, by the factor
-    `(1 + q m^2)^-2` at the distance m. The number q is fitted too: without it, the discs would have
-    to explain this fall-off. With one lens type the image does not show which disc is which, and
-    the larger one is called the main disc.
+    images also become darker outward because their rim receives light more obliquely. The factor is
+    `(1 + q d^2)^-2`, where d is the distance of the pixel from the middle of the used part of the
+    micro aperture, which moves outward along with the pixel. The number q is fitted too: without
+    it, the discs would have to explain this fall-off. With one lens type the image does not show
+    which disc is which, and the larger one is called the main disc.
     """
     from scipy.optimize import least_squares
 
@@ -364,11 +368,14 @@ def fit_discs(
     def model(parameters: FloatArray) -> list[FloatArray]:
         main, micro = parameters[0] * pitch, parameters[1 : 1 + n_types] * pitch
         gains, background = parameters[1 + n_types : 1 + 2 * n_types], parameters[1 + 2 * n_types]
-        oblique = (1.0 + parameters[-1] * (table_radius / pitch) ** 2) ** -2 if shaded else 1.0
-        curves = [
-            gains[t] * oblique * compute_blurred_overlap(main, micro[t], table_radius, blur_px2)
-            for t in range(n_types)
-        ]
+        curves = []
+        for t in range(n_types):
+            curve = compute_blurred_overlap(main, micro[t], table_radius, blur_px2)
+            if shaded:
+                _, centroid = compute_disc_overlap(micro[t], main, table_radius)
+                away = table_radius / pitch - _APERTURE * np.nan_to_num(centroid) / micro[t]
+                curve = curve * (1.0 + parameters[-1] * away**2) ** -2
+            curves.append(gains[t] * curve)
         found = []
         for own, others in geometry:
             total = np.zeros(len(own[1])) + background

@@ -390,6 +390,69 @@ def place_in_overlap(disc_x, disc_y, radius, other_radius, other_x, other_y):
     return cos * along - sin * across, sin * along + cos * across, weight
 
 
+@njit(cache=True, inline="always")
+def sum_until(edge, running, size):
+    """Return a running sum (size + 1,) at a place between two entries, linearly interpolated.
+
+    The result is NaN for a place that is NaN or outside of 0 to `size`.
+    """
+    if not 0.0 <= edge <= size:
+        return math.nan
+    whole = min(int(edge), size - 1)
+    part = edge - whole
+    return running[whole] * (1.0 - part) + running[whole + 1] * part
+
+
+@in_parts(lambda out: out.shape[0] * out.shape[1])
+def halve_columns(begin, end, planes, edges, out):
+    """Fill `out` (planes, rows, cols // 2) with averages over columns of `planes`.
+
+    If the number of columns is odd, each new texel covers a little more than two old ones, and its
+    sum is the difference of the running sum at its `edges` (cols // 2 + 1,).
+    """
+    n_rows, size = planes.shape[1], planes.shape[2]
+    half = out.shape[2]
+    running = np.zeros(size + 1)
+    for item in range(begin, end):
+        plane = item // n_rows
+        row = item % n_rows
+        if size % 2 == 0:
+            for i in range(half):
+                left, right = planes[plane, row, 2 * i], planes[plane, row, 2 * i + 1]
+                out[plane, row, i] = np.float32(0.5) * (left + right)
+            continue
+        for i in range(size):
+            running[i + 1] = running[i] + planes[plane, row, i]
+        before = sum_until(edges[0], running, size)
+        for i in range(half):
+            after = sum_until(edges[i + 1], running, size)
+            out[plane, row, i] = (after - before) * (half / size)
+            before = after
+
+
+@in_parts(lambda out: out.shape[0])
+def halve_rows(begin, end, planes, edges, out):
+    """Fill `out` (planes, rows // 2, cols) with averages over rows, as `halve_columns` does."""
+    size, n_cols = planes.shape[1], planes.shape[2]
+    half = out.shape[1]
+    for plane in range(begin, end):
+        if size % 2 == 0:
+            for i in range(half):
+                for col in range(n_cols):
+                    above, below = planes[plane, 2 * i, col], planes[plane, 2 * i + 1, col]
+                    out[plane, i, col] = np.float32(0.5) * (above + below)
+            continue
+        running = np.zeros((size + 1, n_cols))
+        for i in range(size):
+            for col in range(n_cols):
+                running[i + 1, col] = running[i, col] + planes[plane, i, col]
+        for i in range(half):
+            for col in range(n_cols):
+                after = sum_until(edges[i + 1], running[:, col], size)
+                before = sum_until(edges[i], running[:, col], size)
+                out[plane, i, col] = (after - before) * (half / size)
+
+
 @in_parts(lambda bundles: len(bundles.slopes))
 def cull_surfaces(begin, end, bundles, order, near, quad_slopes, balls, candidates):
     """List, for each bundle of rays, the surfaces that it can meet, in the given `order`.

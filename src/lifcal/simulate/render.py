@@ -173,19 +173,14 @@ def _mip_levels(albedo: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.uint8]]:
 
 
 def _halve(planes: Float32Array, axis: int) -> Float32Array:
-    """Return box averages at half the length (rounded down) along an axis."""
+    """Return box averages at half the length (rounded down) along axis 1 or 2."""
     size = planes.shape[axis]
-    if size % 2 == 0:
-        even, odd = np.arange(0, size, 2), np.arange(1, size, 2)
-        return np.asarray(0.5 * (planes.take(even, axis) + planes.take(odd, axis)), np.float32)
-    # If the size is odd, each new texel covers a little more than two old ones. Its sum is the
-    # difference of the running sum at its edges.
+    shape = list(planes.shape)
+    shape[axis] = size // 2
+    out = np.empty(shape, np.float32)
     edges = np.linspace(0.0, size, size // 2 + 1)
-    running = np.insert(np.cumsum(planes, axis=axis, dtype=np.float64), 0, 0.0, axis=axis)
-    whole = np.minimum(edges.astype(np.int64), size - 1)
-    part = (edges - whole).reshape([-1 if i == axis else 1 for i in range(planes.ndim)])
-    at_edges = running.take(whole, axis) * (1.0 - part) + running.take(whole + 1, axis) * part
-    return np.asarray(np.diff(at_edges, axis=axis) * ((size // 2) / size), np.float32)
+    (_kernels.halve_rows if axis == 1 else _kernels.halve_columns)(planes, edges, out)
+    return out
 
 
 class SurfacesInCamera:
