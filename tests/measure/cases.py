@@ -11,7 +11,7 @@ from lifcal.virtual.optics import LensOptics
 
 SIZE = (500, 400)
 RADIUS_PX = 11.0
-OPTIONS = MeasureOptions(most_misfit=1e6)
+OPTIONS = MeasureOptions(most_misfit=1e6, blur_error=0.0)
 """Exact images differ from their texture by next to nothing, but some by much more than others."""
 
 

@@ -80,6 +80,10 @@ class MeasureOptions:
         Standard deviation that is added to that of the pixel noise, for errors caused by blur,
         curved surfaces and the lens model (docs/theory/calibration.md). Set it higher for a camera
         with worse optics.
+    blur_error : float
+        Standard deviation, in px, that is added for defocus, for a blur radius of 1 px and a window
+        of 1 px. It grows with the square of the blur, whose shape the measurement approximates by
+        its variance, and falls with the window (docs/theory/calibration.md).
     magnification_error : float
         Relative error of the magnification of micro images between near and far points, as found in
         simulations (docs/theory/calibration.md). It increases the sigmas of a calibration.
@@ -96,6 +100,7 @@ class MeasureOptions:
     most_misfit: float = 4.0
     fewest_views: int = 3
     systematic_px: float = 0.02
+    blur_error: float = 0.3
     magnification_error: float = 1.5e-4
 
     def __post_init__(self) -> None:
@@ -106,6 +111,7 @@ class MeasureOptions:
             ("rounds", 1),
             ("fewest_views", 2),
             ("systematic_px", 0.0),
+            ("blur_error", 0.0),
             ("magnification_error", 0.0),
         ):
             value = getattr(self, name)
@@ -309,7 +315,8 @@ def measure(
         factor = noise / (a * c - b * b)
         covariances = np.stack([c * factor, -b * factor, -b * factor, a * factor], axis=1)
     covariances = covariances.reshape(n, 2, 2)
-    covariances[:, [0, 1], [0, 1]] += options.systematic_px**2
+    by_blur = options.blur_error * np.minimum(blurs, options.window_px) ** 2 / options.window_px
+    covariances[:, [0, 1], [0, 1]] += options.systematic_px**2 + by_blur[:, None] ** 2
     bad = (status == MeasureStatus.MEASURED) & ~(
         np.isfinite(covariances).all(axis=(1, 2)) & (covariances[:, 0, 0] > 0.0)
     )
