@@ -80,14 +80,14 @@ def test_images_nearer_than_the_reference_are_not_drawn_inward(rng, monkeypatch)
     assert abs(with_width) < 0.2 * abs(without)
 
 
-def test_blur_by_defocus_is_that_of_a_disc(rng, monkeypatch):
-    """Images of a lens type out of focus: the texture is blurred by a quarter of the square."""
+def make_defocused_case(rng, radius):
+    """Return a case with lenses that blur by a disc of this radius in px, and which those are.
+
+    The pixels are still those of sharp images.
+    """
     case = cases.make_case(rng, n_tracks=6, n_images=40, start_px=0.05)
-    n = len(case.true_px)
-    kinds = np.arange(n) % 2
     lens_types = np.zeros(len(case.grid), np.int64)
-    lens_types[case.images.lenses] = kinds
-    focal = np.array([0.3, 0.5])  # images are at 0.3: type 1 is blurred by 6 px times 0.2
+    lens_types[case.images.lenses] = np.arange(len(case.true_px)) % 2
     flat = np.zeros((2, 200), np.float32)
     optics = replace(
         case.optics,
@@ -95,25 +95,39 @@ def test_blur_by_defocus_is_that_of_a_disc(rng, monkeypatch):
         weights=flat + np.float32(1.0),
         shifts_px=flat,
         drifts_px=flat,
-        focal_rhos=focal,
+        focal_rhos=np.array([0.3, 0.3 + radius / 6.0]),  # images are at 0.3: 6 px for each unit
     )
-    kinds = lens_types[case.images.lenses]
-    radius = 6.0 * 0.2
-    angles = np.linspace(0.0, 2.0 * np.pi, 13)[:-1]
+    return replace(case, optics=optics), lens_types[case.images.lenses] == 1
+
+
+def test_places_in_blurred_images_are_less_certain(rng):
+    case, blurred = make_defocused_case(rng, 0.9)
+    plain = run(case).covariances_px2
+    options = replace(cases.OPTIONS, blur_error=0.3)
+    wider = run(case, options).covariances_px2
+    added = (0.3 * 0.9**2 / options.window_px) ** 2 * np.eye(2)
+    np.testing.assert_allclose(wider[blurred], plain[blurred] + added, rtol=1e-6)
+    np.testing.assert_array_equal(wider[~blurred], plain[~blurred])
+
+
+def test_blur_by_defocus_is_that_of_a_disc(rng, monkeypatch):
+    """Images of a lens type out of focus: the texture is blurred by a quarter of the square."""
+    radius = 1.2
+    case, out_of_focus = make_defocused_case(rng, radius)
+    angles = np.linspace(0.0, 2.0 * np.pi, 9)[:-1]
     disc = np.concatenate(  # rings of equal area
         [r * radius * np.stack([np.cos(angles), np.sin(angles)], axis=1) for r in RINGS]
     )
-    sharp = cases.render(case)
     blurred = np.mean([cases.render(replace(case, true_px=case.true_px + d)) for d in disc], axis=0)
-    values = np.where((kinds == 1)[:, None, None], blurred, sharp)
-    case = replace(case.with_values(values), optics=optics)
+    values = np.where(out_of_focus[:, None, None], blurred, cases.render(case))
+    case = case.with_values(values)
     options = replace(cases.OPTIONS, most_blur_px=2.0)
     noises = run(case, options).track_noises
     monkeypatch.setattr(measurement, "defocus_terms", half_the_blur)
     assert (run(case, options).track_noises > 1.5 * noises).mean() > 0.8
 
 
-RINGS = np.sqrt((np.arange(4) + 0.5) / 4.0)
+RINGS = np.sqrt((np.arange(3) + 0.5) / 3.0)
 
 
 def half_the_blur(images, optics):
