@@ -100,6 +100,28 @@ def test_a_parallel_array_is_left_parallel(rng):
     assert paid <= 3
 
 
+def test_only_a_clear_tilt_is_estimated():
+    """Two to three sigmas are left out, because errors that points share look like that."""
+    doubtful = clear = 0
+    for factor in (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.8):
+        rng = np.random.default_rng(5)
+        scene = tilted_scene(rng, factor * ANGLES_DEG)
+        observations, _ = scene.noisy(NOISE_PX, rng)
+        free = run(scene, observations, np.random.default_rng(6), tilt="free")
+        places = [free.covariance.names.index(name) for name in TILT_PARAMETERS]
+        tilt = free.state.tilt
+        square = tilt @ np.linalg.inv(free.covariance.array[np.ix_(places, places)]) @ tilt
+        found = run(scene, observations, np.random.default_rng(6)).state.tilt.any()
+        if 5.0 < square < 14.0:
+            doubtful += 1
+            assert not found
+        elif square > 18.0:
+            clear += 1
+            assert found
+    assert doubtful
+    assert clear
+
+
 def test_a_narrow_prior_holds_the_tilt(rng):
     scene = tilted_scene(rng)
     observations, _ = scene.noisy(NOISE_PX, rng)

@@ -14,7 +14,7 @@ from lifcal.camera import MicroLensGrid
 from lifcal.errors import InputError
 from lifcal.measure import _kernels
 from lifcal.measure.prediction import MicroImages
-from lifcal.virtual.optics import LensOptics
+from lifcal.virtual.optics import PIXEL_VARIANCE_PX2, LensOptics
 
 _MARGIN_PX = 2.5
 """Distance by which a patch extends beyond the window. Positions are predicted again after each
@@ -25,8 +25,6 @@ _LEAST_WINDOW_PX = 2.5
 _SPACING_PX = 0.75
 """Distance between the coefficients of a texture. It is finer than the pixels, because many micro
 images that see the texture at different fractions of a pixel share it."""
-_PIXEL_VARIANCE_PX2 = 1.0 / 12.0
-"""Variance, along an axis, of a uniform distribution over the area of a pixel."""
 
 
 class MeasureStatus(enum.IntEnum):
@@ -299,7 +297,7 @@ def measure(
         _kernels.Settings(
             window=options.window_px,
             texture=_kernels.TextureGrid(_SPACING_PX, size),
-            pixel=_PIXEL_VARIANCE_PX2,
+            pixel=PIXEL_VARIANCE_PX2,
             rounds=options.rounds,
             most_shift=options.most_shift_px,
             most_misfit=options.most_misfit,
@@ -315,6 +313,7 @@ def measure(
         factor = noise / (a * c - b * b)
         covariances = np.stack([c * factor, -b * factor, -b * factor, a * factor], axis=1)
     covariances = covariances.reshape(n, 2, 2)
+    # Images that are blurred beyond the window are not measured.
     by_blur = options.blur_error * np.minimum(blurs, options.window_px) ** 2 / options.window_px
     covariances[:, [0, 1], [0, 1]] += options.systematic_px**2 + by_blur[:, None] ** 2
     bad = (status == MeasureStatus.MEASURED) & ~(

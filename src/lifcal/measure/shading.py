@@ -17,9 +17,8 @@ from lifcal.arrays import FloatArray
 from lifcal.camera import MicroLensGrid, compute_disc_overlap, focal_rho_behind_tilt
 from lifcal.measure.prediction import MicroImages
 from lifcal.reconstruction import Reconstruction
+from lifcal.virtual.optics import PIXEL_VARIANCE_PX2
 
-_PIXEL_VARIANCE_PX2 = 1.0 / 12.0
-"""Variance along an axis of a square pixel of width 1."""
 _SLOPE_STEP_PX = 1.0
 """Step of the finite difference, on each side of a point, that gives the derivative of a shift. It
 is smaller than the window over which the derivative is used."""
@@ -30,7 +29,7 @@ def compute_shading_shifts(
     geometry: Reconstruction,
     grid: MicroLensGrid,
     array_to_sensor_px: float | None = None,
-    pixel_px2: float = _PIXEL_VARIANCE_PX2,
+    pixel_px2: float = PIXEL_VARIANCE_PX2,
 ) -> FloatArray:
     """Return the shifts of points that shading causes, (n, 2) px.
 
@@ -85,7 +84,7 @@ def spread_windows(
     geometry: Reconstruction,
     grid: MicroLensGrid,
     array_to_sensor_px: float | None = None,
-    pixel_px2: float = _PIXEL_VARIANCE_PX2,
+    pixel_px2: float = PIXEL_VARIANCE_PX2,
 ) -> MicroImages:
     """Return micro images whose Jacobians include the magnification that shading causes.
 

@@ -35,7 +35,7 @@ the middle of a micro image."""
 _CLEAR_OF_NEXT_PX = 1.75
 """Distance of the used part of a micro image from the border to the next one. Interpolation reaches
 up to two pixels further and must not mix in the neighbor."""
-_PIXEL_VARIANCE_PX2 = 1.0 / 12.0
+PIXEL_VARIANCE_PX2 = 1.0 / 12.0
 """Variance along an axis of a square pixel of width 1."""
 _LEAST_LIGHT = 0.02
 """Least relative brightness in the tables: noise and slopes are divided by it."""
@@ -90,7 +90,7 @@ class LensOptics:
     drifts_px: Float32Array
     moves_px: Float32Array
     shared_noise: float = 1.0
-    pixel_px2: float = _PIXEL_VARIANCE_PX2
+    pixel_px2: float = PIXEL_VARIANCE_PX2
 
     @classmethod
     def from_grid(
@@ -118,7 +118,7 @@ class LensOptics:
             flat = np.zeros((n_types, bins), np.float32)
             blur = 0.5 * grid.pitch_px
             even = flat + np.float32(1.0)
-            still = make_moves(None, flat.shape, _PIXEL_VARIANCE_PX2)
+            still = make_moves(None, flat.shape, PIXEL_VARIANCE_PX2)
             return cls(
                 grid.lens_types, radius, even, flat, focal_rhos, blur, flat, still, shared_noise
             )
@@ -127,7 +127,7 @@ class LensOptics:
         light = np.stack([grid.discs.compute_illumination(offsets, t) for t in range(n_types)])
         used = (light >= _USED_LIGHT).all(axis=0)
         radius = min(float(offsets[np.flatnonzero(used)[-1]]), limit)
-        pixel = _PIXEL_VARIANCE_PX2 + blur_variance_px2
+        pixel = PIXEL_VARIANCE_PX2 + blur_variance_px2
         main = np.full(n_types, grid.discs.main_px)
         tables = _make_tables(micro, main, _count_bins(radius), pixel)
         # All micro apertures have one size; on the sensor they appear in proportion to rho_T.
