@@ -74,7 +74,7 @@ def test_images_nearer_than_the_reference_are_not_drawn_inward(rng, monkeypatch)
         return off[scales < 1.0].mean() - off[scales > 1.0].mean()
 
     with_width = drawn_outward_px()
-    monkeypatch.setattr(measurement, "_PIXEL_VARIANCE_PX2", 0.0)
+    monkeypatch.setattr(measurement, "PIXEL_VARIANCE_PX2", 0.0)
     without = drawn_outward_px()
     assert abs(without) > 0.004
     assert abs(with_width) < 0.2 * abs(without)
