@@ -239,7 +239,7 @@ def add_magnification_error(
     state : Reconstruction
     pixel_size_mm : float
     virtual_depths : (n,) float64
-        Of the observations.
+        Virtual depths of the observations.
     relative : float
         One sigma.
     """
@@ -282,11 +282,11 @@ def _cluster_factors(
     layout : Layout
     state : Reconstruction
     robust : Loss
-        Of the solution.
+        Loss of the solution.
     whole : (size, size) float64
         S^-1.
     plain : Loss
-        Of S.
+        Loss with which S was computed.
     """
     scores, square = _point_scores(layout, state, robust)
     moves = _leave_points_out(layout, state, plain, whole, scores)
@@ -491,7 +491,7 @@ def compare_lengths(
     problem : Problem
         Without distances.
     state : Reconstruction
-        Of any scale, near the minimum.
+        A reconstruction near the minimum; its scale does not matter.
     distances : Distances
     noise : float
 
@@ -499,8 +499,8 @@ def compare_lengths(
     -------
     lengths : (n,) float64
     covariance : (n, n) float64 or None
-        Of their logarithms; what they have in common, the scale, is known to 1. None if points are
-        not determined.
+        Covariance of the logarithms of the distances; the scale, which they have in common, counts
+        as known to 1. None if points are not determined.
     """
     ends = replace(problem, distances=distances).distance_points
     span = compute_spans(state.points_world_mm, ends)

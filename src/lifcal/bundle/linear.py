@@ -190,7 +190,7 @@ class Layout:
 
     @property
     def theta_part(self) -> slice:
-        """Of the reduced system: the intrinsics."""
+        """The intrinsics' place in the reduced system."""
         return slice(self.n_poses + self.n_kept, self.size)
 
     def undistort_centers(self, state: Reconstruction) -> Centers:
@@ -474,11 +474,11 @@ class ReducedSystem:
     theta_block: FloatArray
     extra_normal: sparse.csr_matrix
     gradient: FloatArray
-    """Of the cost, by the reduced unknowns."""
+    """Derivative of the cost by the reduced unknowns."""
     reduced_gradient: FloatArray
     """The same after elimination: the right-hand side."""
     diagonal: FloatArray
-    """Of the normal matrix before elimination."""
+    """Diagonal of the normal matrix before elimination."""
     change: FloatArray
     """Derivative of the intrinsics by what is stepped."""
 
@@ -621,11 +621,11 @@ class ReducedSystem:
         )
 
     def point_diagonal(self) -> FloatArray:
-        """Of the normal matrix, for each point, (n_points, 3)."""
+        """Diagonal of the normal matrix for each point, (n_points, 3)."""
         return np.asarray(np.einsum("pii->pi", self.linearization.point_normal[:, :, :3]))
 
     def point_gradient(self) -> FloatArray:
-        """Of the cost by each point, (n_points, 3), without what distances add."""
+        """Derivative of the cost by each point, (n_points, 3), without what distances add."""
         return self.linearization.point_normal[:, :, -1]
 
     def largest_gradient(self) -> float:

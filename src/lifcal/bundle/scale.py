@@ -157,9 +157,9 @@ class CameraPositions:
     view_ids : (n,) int64
         As the observations call the views.
     positions_world_mm : (n, 3) float64
-        Of the main lens' center.
+        Positions of the main lens' center.
     sigmas_mm : (n,) float64
-        Of each coordinate.
+        Standard deviation of each coordinate.
     """
 
     view_ids: IntArray

@@ -106,7 +106,7 @@ def solve(
     problem : Problem
     options : SolverOptions, optional
     layout : Layout, optional
-        Of this problem, if it was made before.
+        The layout of this problem, if it was made before.
     on_iteration : callable, optional
         Told of every iteration.
 

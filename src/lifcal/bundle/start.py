@@ -294,7 +294,7 @@ def start_from_observations(
         F is sought between these multiples of `focal_px`; a lens that is focused near has a larger
         one.
     seed : int
-        Of the random choices; the same seed gives the same start.
+        Seed of the random choices; the same seed gives the same start.
 
     Raises
     ------

@@ -86,9 +86,9 @@ class AdjustSummary:
     stages : tuple of Stage
     n_observations, n_used, n_views, n_points : int
     rms_px : float
-        Of the residuals per axis, observations used.
+        Root mean square of the residuals per axis, over the observations that are used.
     rms_all_px : float
-        Of all.
+        The same over all observations.
     noise : float
         Estimated factor on the observations' sigmas: in px if none were given.
     scale_source : str or None
@@ -115,7 +115,7 @@ class AdjustSummary:
 
     @property
     def iterations(self) -> int:
-        """Of all stages together."""
+        """Number of iterations of all stages together."""
         return sum(stage.iterations for stage in self.stages)
 
     def as_dict(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def measure_residual_scale(
     noise : float
         Residuals beyond four times it are left out.
     edges_u : (n + 1,) float64, optional
-        Of the bins of virtual depth; four bins of equal counts unless given.
+        Edges of the bins of virtual depth; four bins of equal counts unless given.
     """
     observations = layout.problem.observations
     residuals = layout.compute_residuals(state)

@@ -113,7 +113,7 @@ def adjust_virtual(
     Parameters
     ----------
     tracks : VirtualTracks
-        Of focused images.
+        Tracks of points in focused images.
     start : Reconstruction
         Poses and points from structure from motion, alpha and beta from a line of u over 1 / z. Its
         principal point is held.

@@ -158,7 +158,7 @@ class LiveMap:
         Parameters
         ----------
         index, name, time
-            Of the frame.
+            Number, file name and time of the frame.
         look : Look
         images : Images
         found : MapMatch or None

@@ -209,7 +209,7 @@ class Update:
     ----------
     status : FrameStatus
     name : str
-        Of the frame.
+        Name of the frame.
     text : str
         One sentence about the frame, for people.
     cam_from_world : RigidTransform or None

@@ -140,7 +140,7 @@ def estimate_pose(
         A pose that is near, `cam_from_world` of the frame before for example. If most matches
         agree with it after a refinement, no other is looked for.
     seed : int
-        Of the random choice of matches.
+        Seed of the random choice of matches.
 
     Returns
     -------

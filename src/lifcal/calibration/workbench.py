@@ -148,7 +148,7 @@ class Workbench:
     ----------
     grid : MicroLensGrid
     optics : LensOptics
-        Of the engine that focused the views.
+        Optics of the engine that focused the views.
     image_scale : float
         Size of the focused images relative to the raw.
     options : CalibrateOptions

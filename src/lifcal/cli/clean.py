@@ -25,7 +25,8 @@ def clean(
 ) -> None:
     """Remove what the same command can make again, and keep all results.
 
-    Of a calibration: maps of virtual depth and the cache. Of lifcal depth: previews.
+    In a calibration, these are the maps of virtual depth and the cache. In a folder that lifcal
+    depth wrote, these are the previews.
     """
     from lifcal.pipeline.cleaning import clean_folder
 

@@ -37,7 +37,7 @@ class AddedCalibration:
     adjustment : Adjustment
     grid : MicroLensGrid
     names, times, recordings : tuple
-        Of each view, in the order of the adjustment.
+        Name, time and recording of each view, in the order of the adjustment.
     """
 
     folder: Path

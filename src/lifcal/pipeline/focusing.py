@@ -67,7 +67,7 @@ class FocusEntry(FrameEntry):
     Parameters
     ----------
     median_u, median_sigma : float
-        Of the virtual depth and of its standard deviation, over the known pixels.
+        Medians of the virtual depth and of its standard deviation, over the known pixels.
     """
 
     median_u: float

@@ -334,7 +334,7 @@ class _Job:
     digest : str
         Its SHA-256: nothing else is unpickled.
     version : str
-        Of lifcal.
+        Version of lifcal.
     threads : int or None
         That a frame may use; None: as the worker's process has been set up.
     home : str

@@ -78,7 +78,7 @@ class RgbdOptions:
     clouds : bool
         Whether to write a cloud for each frame.
     timestamps : sequence of float or None
-        Of all frames, in seconds; None numbers them from 0.
+        Times of all frames, in seconds; None numbers them from 0.
     fps : int or None
         For camera.yaml; None: as the timestamps tell, or 30 without them.
     poses : Path or None

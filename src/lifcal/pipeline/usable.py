@@ -28,7 +28,7 @@ class UsableFrames(Sequence["Frame"]):
         self._check = check
         self.grid: MicroLensGrid | None = None
         self.white_checksum = ""
-        """Of the white image, which often stands among the raws."""
+        """Checksum of the white image, which often stands among the raws."""
         self.problems: dict[int, DataError] = {}
         self.seen: set[int] = set()
         """Read so far."""

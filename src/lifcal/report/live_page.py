@@ -31,7 +31,7 @@ class LiveStep:
     Parameters
     ----------
     name, status, text : str
-        Of the frame.
+        Name of the frame, what became of it, and the sentence that says why.
     advice : str
         Empty if there is none.
     done : bool
