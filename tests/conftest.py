@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import os
 import sys
 import zlib
 from pathlib import Path
 from typing import Any
+
+# The threads of OpenBLAS wait in a busy loop, which takes the cores from the other tests. This must
+# be set before numpy is imported; commands that the tests start inherit it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import pytest

@@ -691,6 +691,15 @@ def test_halving(bad):
         edges[1] = bad
         loop(planes, edges, out)
         assert np.isnan(out).any()
+    with np.errstate(over="ignore"):
+        planes[0, 1, 1] = bad
+    both = np.empty((2, 2, 3), np.float32)
+    with np.errstate(all="ignore"):
+        simulate.halve_both(planes[:, :4, :6], both)
+    assert np.isfinite(both[1]).all()
+    rounded = np.empty(planes.shape, np.uint8)
+    simulate.round_planes(planes, rounded)
+    np.testing.assert_array_equal(rounded[1], 3)
 
 
 @bad_numbers

@@ -16,7 +16,14 @@ from lifcal.simulate import (
     Texture,
     build_camera,
 )
-from lifcal.simulate._kernels import halve_columns, halve_rows, pick_set, place_in_overlap
+from lifcal.simulate._kernels import (
+    halve_both,
+    halve_columns,
+    halve_rows,
+    pick_set,
+    place_in_overlap,
+    round_planes,
+)
 from lifcal.simulate.render import make_samples
 from lifcal.threads import THREADS
 from tests.reference import ray_twin
@@ -382,3 +389,20 @@ def test_halved_planes_are_area_averages(rng, shape):
         out = np.empty(wanted.shape, np.float32)
         loop(planes, np.linspace(0.0, size, half + 1), out)
         np.testing.assert_allclose(out, wanted, rtol=1e-6)
+
+
+def test_halving_both_ways_at_once(rng):
+    planes = rng.uniform(0.0, 255.0, (4, 8, 6)).astype(np.float32)
+    rows, both = np.empty((4, 4, 6), np.float32), np.empty((4, 4, 3), np.float32)
+    halve_rows(planes, np.linspace(0.0, 8.0, 5), rows)
+    one_by_one = np.empty_like(both)
+    halve_columns(rows, np.linspace(0.0, 6.0, 4), one_by_one)
+    halve_both(planes, both)
+    np.testing.assert_array_equal(both, one_by_one)
+
+
+def test_planes_are_rounded():
+    planes = np.array([[[-3.0, 0.49, 0.51, 1.5, 2.5, 254.6, 300.0]]], np.float32)
+    out = np.empty(planes.shape, np.uint8)
+    round_planes(planes, out)
+    assert out.tolist() == [[[0, 0, 1, 2, 2, 255, 255]]]

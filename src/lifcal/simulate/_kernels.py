@@ -453,6 +453,37 @@ def halve_rows(begin, end, planes, edges, out):
                 out[plane, i, col] = (after - before) * (half / size)
 
 
+@in_parts(lambda out: out.shape[0] * out.shape[1])
+def halve_both(begin, end, planes, out):
+    """Fill `out` (planes, rows // 2, cols // 2) as `halve_rows` and `halve_columns` do together.
+
+    The numbers of rows and columns of `planes` are even.
+    """
+    half_rows, half_cols = out.shape[1], out.shape[2]
+    half = np.float32(0.5)
+    for item in range(begin, end):
+        plane = item // half_rows
+        row = item % half_rows
+        for i in range(half_cols):
+            left = half * (planes[plane, 2 * row, 2 * i] + planes[plane, 2 * row + 1, 2 * i])
+            right = half * (
+                planes[plane, 2 * row, 2 * i + 1] + planes[plane, 2 * row + 1, 2 * i + 1]
+            )
+            out[plane, row, i] = half * (left + right)
+
+
+@in_parts(lambda out: out.shape[0])
+def round_planes(begin, end, planes, out):
+    """Fill `out` (planes, rows, cols) uint8 with the rounded values of `planes`."""
+    for plane in range(begin, end):
+        for row in range(out.shape[1]):
+            for col in range(out.shape[2]):
+                value = planes[plane, row, col]
+                if not value > 0.0:  # NaN too
+                    value = np.float32(0.0)
+                out[plane, row, col] = np.uint8(np.rint(min(value, np.float32(255.0))))
+
+
 @in_parts(lambda bundles: len(bundles.slopes))
 def cull_surfaces(begin, end, bundles, order, near, quad_slopes, balls, candidates):
     """List, for each bundle of rays, the surfaces that it can meet, in the given `order`.

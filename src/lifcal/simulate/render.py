@@ -163,23 +163,33 @@ class PackedScene:
 
 def _mip_levels(albedo: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.uint8]]:
     """Return planes (4, rows, cols) red, green, blue, luminance at full, half, quarter ... size."""
-    planes = np.moveaxis(albedo, 2, 0).astype(np.float32)
-    planes = np.concatenate([planes, np.tensordot(_LUMINANCE.astype(np.float32), planes, 1)[None]])
-    levels = [np.rint(planes).astype(np.uint8)]
+    colors = np.moveaxis(albedo, 2, 0).astype(np.float32)
+    planes = np.empty((4, *albedo.shape[:2]), np.float32)
+    planes[:3] = colors
+    planes[3] = np.tensordot(_LUMINANCE.astype(np.float32), colors, 1)
+    levels = [_round(planes)]
     while min(planes.shape[1:]) >= 4:
-        planes = _halve(_halve(planes, 1), 2)
-        levels.append(np.rint(planes).astype(np.uint8))
+        planes = _halve(planes)
+        levels.append(_round(planes))
     return levels
 
 
-def _halve(planes: Float32Array, axis: int) -> Float32Array:
-    """Return box averages at half the length (rounded down) along axis 1 or 2."""
-    size = planes.shape[axis]
-    shape = list(planes.shape)
-    shape[axis] = size // 2
-    out = np.empty(shape, np.float32)
-    edges = np.linspace(0.0, size, size // 2 + 1)
-    (_kernels.halve_rows if axis == 1 else _kernels.halve_columns)(planes, edges, out)
+def _round(planes: Float32Array) -> npt.NDArray[np.uint8]:
+    out = np.empty(planes.shape, np.uint8)
+    _kernels.round_planes(planes, out)
+    return out
+
+
+def _halve(planes: Float32Array) -> Float32Array:
+    """Return box averages at half the size, rounded down."""
+    n_planes, n_rows, n_cols = planes.shape
+    out = np.empty((n_planes, n_rows // 2, n_cols // 2), np.float32)
+    if n_rows % 2 == 0 and n_cols % 2 == 0:
+        _kernels.halve_both(planes, out)
+        return out
+    fewer_rows = np.empty((n_planes, n_rows // 2, n_cols), np.float32)
+    _kernels.halve_rows(planes, np.linspace(0.0, n_rows, n_rows // 2 + 1), fewer_rows)
+    _kernels.halve_columns(fewer_rows, np.linspace(0.0, n_cols, n_cols // 2 + 1), out)
     return out
 
 
