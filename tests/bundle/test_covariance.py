@@ -10,6 +10,7 @@ from lifcal.bundle.covariance import (
     Covariance,
     add_magnification_error,
     add_scale_error,
+    add_tilt_error,
     hold_uncertain,
 )
 from lifcal.bundle.linear import Loss
@@ -99,6 +100,30 @@ def test_magnification_error_turns_the_line_of_u(scene):
     )
     added_short = short.array - before.array
     np.testing.assert_allclose(added_short[beta, beta], 16.0 * added[beta, beta], rtol=1e-9)
+
+
+def test_tilt_error_is_a_change_of_magnification_across_the_image(scene):
+    problem = cases.make_problem(scene, distances=cases.distances_of(scene, [[0, 1], [2, 3]]))
+    parallel = compute_covariance(Layout(problem), scene.truth, 0.1)
+    n, size, reach = len(parallel.names), scene.camera.pixel_size_mm, np.array([320.0, 240.0])
+    known = np.zeros((n + 2, n + 2))
+    known[:n, :n] = parallel.array
+    known[n, n] = 1e-14  # t_y is held
+    names = (*parallel.names, "t_x", "t_y")
+    before = replace(parallel, names=names, array=known, physical_names=names, physical=known)
+    u, relative = np.linspace(2.4, 3.6, 1001), 4e-4
+    after = add_tilt_error(before, scene.truth, size, u, reach, relative)
+    added = after.array - before.array
+    assert np.flatnonzero(added).tolist() == [n * (n + 2) + n]
+    np.testing.assert_array_equal(after.physical, after.array)
+    # At the border, such a tilt changes 1 / u_k by the error.
+    tilted = replace(scene.truth, tilt=np.array([np.sqrt(added[n, n]), 0.0]))
+    border = scene.truth.principal_px + np.array([reach[0], 0.0])
+    tau = tilted.tau(border[None])
+    seen = 3.0 / (1.0 + (3.0 - 1.0) / (1.0 + tau))
+    np.testing.assert_allclose(seen, 1.0 + relative, atol=1e-3 * relative)
+    without = add_tilt_error(parallel, scene.truth, size, u, reach, relative)
+    np.testing.assert_array_equal(without.array, parallel.array)
 
 
 def test_scale_error_is_that_of_a_scene_of_another_size(scene):

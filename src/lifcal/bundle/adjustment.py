@@ -16,6 +16,7 @@ from lifcal.bundle.covariance import (
     Covariance,
     add_magnification_error,
     add_scale_error,
+    add_tilt_error,
     compare_lengths,
     compute_covariance,
     describe_weakness,
@@ -77,6 +78,11 @@ fall by 1."""
 _CLEAR_TILT = 16.0
 """Least square of the tilt in its own sigmas, from which on it is estimated. Errors that points of
 one surface share look like a tilt of two to three sigmas on cameras that have none."""
+_ERROR_ACROSS = 2.0
+"""Error of the magnification of micro images between the middle and a border of the image, as a
+multiple of that between near and far points. On 24 small simulated recordings with a tilted array,
+the tilt comes out too small by what an error of 0.045 % explains, and on three of a Raytrix R5 by
+what 0.02 to 0.03 % do."""
 _TILT_SIGMA_CORNER = 0.02
 """Standard deviation of the prior on the array's tilt where no scale is known and B is not metric:
 the relative change of B from the principal point to the image's corner. 0.05 degrees make it 1.7 %
@@ -147,7 +153,8 @@ class AdjustOptions:
         Relative error that all known lengths have in common. It is added to the covariance.
     magnification_error : float
         Relative error of the magnification of micro images between near and far points. It is added
-        to the covariance.
+        to the covariance. Twice as much is assumed between the middle of the image and its border;
+        this is an error of the tilt.
     reject_sigmas : float or None
         Observations whose residual is larger than this many sigmas are rejected; if None, none are.
     max_iterations : int
@@ -418,14 +425,18 @@ def _covariance(
         covariance = hold_uncertain(covariance, names, np.outer(common, common))
     if options.scale_error > 0.0 and problem.scale_source is not None:
         covariance = add_scale_error(covariance, state, problem.pixel_size_mm, options.scale_error)
-    if options.magnification_error > 0.0 and not problem.uses_physical:
+    if options.magnification_error > 0.0:
         pair_points, pair_views, _ = stage.layout.pairs
         axes = state.rotations[pair_views, 2]
         depth = np.sum(axes * state.points_world_mm[pair_points], axis=1)
         depth += state.translations_mm[pair_views, 2]
         u = state.array.alpha + state.array.beta_mm / depth
-        covariance = add_magnification_error(
-            covariance, state, problem.pixel_size_mm, u, options.magnification_error
+        error, pixel_size_mm = options.magnification_error, problem.pixel_size_mm
+        if not problem.uses_physical:
+            covariance = add_magnification_error(covariance, state, pixel_size_mm, u, error)
+        reach_px = 0.5 * np.array(grid.image_size)
+        covariance = add_tilt_error(
+            covariance, state, pixel_size_mm, u, reach_px, _ERROR_ACROSS * error
         )
     return covariance
 

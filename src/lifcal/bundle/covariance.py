@@ -12,7 +12,7 @@ from lifcal.arrays import FloatArray, IntArray, read_only
 from lifcal.bundle.linear import Layout, Loss, ReducedSystem, ScaledCholesky, pose_jacobians
 from lifcal.bundle.problem import Problem
 from lifcal.bundle.scale import Distances, compute_spans
-from lifcal.camera import PHYSICAL_PARAMETERS, GridBend
+from lifcal.camera import PHYSICAL_PARAMETERS, TILT_PARAMETERS, GridBend
 from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
 from lifcal.reconstruction import Reconstruction
@@ -247,6 +247,41 @@ def add_magnification_error(
     turn = relative * abs(middle) / max(0.5 * (high - low), 1e-12)
     moves = {"alpha": turn * (state.array.alpha - middle), "beta": turn * state.array.beta_mm}
     return _add_common(covariance, state, pixel_size_mm, moves)
+
+
+def add_tilt_error(
+    covariance: Covariance,
+    state: Reconstruction,
+    pixel_size_mm: float,
+    virtual_depths: FloatArray,
+    reach_px: FloatArray,
+    relative: float,
+) -> Covariance:
+    """Return the covariance if the size of micro images may change across the image by itself.
+
+    A tilt of the array makes micro images larger on one side of the image. So does whatever blur,
+    vignetting and their corrections leave there, and the two cannot be told apart. The covariance
+    is returned as it is if it does not contain the tilt.
+
+    Parameters
+    ----------
+    covariance : Covariance
+    state : Reconstruction
+    pixel_size_mm : float
+    virtual_depths : (n,) float64
+        Virtual depths of the observations.
+    reach_px : (2,) float64
+        Distance from the middle of the image to its borders, along x and y.
+    relative : float
+        Change of the size of micro images from the middle to a border, one sigma.
+    """
+    u = float(np.median(virtual_depths))
+    for name, reach in zip(TILT_PARAMETERS, reach_px.tolist(), strict=True):
+        if name in covariance.names and covariance.sigmas()[name] > 0.0:
+            # u_k - 1 is proportional to 1 / (1 + tau), and micro images to 1 / u_k.
+            move = relative / reach * abs(u / (u - 1.0))
+            covariance = _add_common(covariance, state, pixel_size_mm, {name: move})
+    return covariance
 
 
 def _add_common(
