@@ -204,7 +204,10 @@ def make_raw_to_depth() -> None:
 
 
 def make_measurement_bias() -> None:
-    """Of the calibrations that `python -m benchmarks calibrate` left in LIFCAL_BENCHMARK_DATA."""
+    """Draw the mean errors of measured positions by lens type and depth.
+
+    The calibrations are those that `python -m benchmarks calibrate` left in LIFCAL_BENCHMARK_DATA.
+    """
     import matplotlib.pyplot as plt
 
     data = Path(os.environ["LIFCAL_BENCHMARK_DATA"])

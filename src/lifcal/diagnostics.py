@@ -18,12 +18,12 @@ from lifcal.files import make_plain
 
 
 class Severity(enum.StrEnum):
-    """How much a finding takes from the trust in a result."""
+    """How much a finding reduces the trust in a result."""
 
     NOTE = "note"
     """Good to know; the result can be used as it is."""
     USABLE = "usable"
-    """The result can be used; something that is known would make it better."""
+    """The result can be used; the remedy of the finding would make it better."""
     CAUTION = "caution"
     """The result can be used with care."""
     POOR = "poor"
@@ -42,14 +42,14 @@ class FindingKind:
     Parameters
     ----------
     severities : tuple of Severity
-        Those that its findings can have; the first is the usual one.
+        Severities that findings of this code can have; the first is the usual one.
     meaning : str
-        What the stage saw, in one sentence.
+        What the stage noticed, in one sentence.
     remedy : str
         What the user can do about it.
     told_apart_by : str
-        Name of the evidence that differs where two findings of this code say two things. Empty:
-        two of them say the same.
+        Name of the entry of `evidence` by which two findings of this code can be told apart. If it
+        is empty, two findings of this code always say the same.
     """
 
     severities: tuple[Severity, ...]
@@ -88,9 +88,9 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     "frames-thinned": FindingKind(
         _NOTE,
-        "A video has many more frames than a calibration needs, so those were chosen that show "
-        "something else than the frame before.",
-        "Give --every to choose by yourself.",
+        "A video has many more frames than a calibration needs, so only those were used that "
+        "differ enough from the frame before.",
+        "Give --every to choose frames yourself.",
     ),
     "few-views": FindingKind(
         _USABLE_OR_CAUTION,
@@ -125,9 +125,9 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     "world-without-scale": FindingKind(
         _NOTE,
-        "No source of scale is in one of several scenes. Its scale follows from the camera, which "
-        "all scenes share.",
-        "Nothing, if the source is meant to be in another scene.",
+        "One of several scenes contains no source of scale. Its scale follows from the camera, "
+        "which all scenes share.",
+        "Nothing, if the source of scale is meant to be in another scene.",
         "world",
     ),
     "recordings-differ": FindingKind(
@@ -195,8 +195,8 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     "discs-from-frames": FindingKind(
         _NOTE,
-        "The radii of the apertures come from scene frames, which know them less well than a white "
-        "image.",
+        "The radii of the apertures come from frames of the scene, which determine them less "
+        "accurately than a white image.",
         "Give a white image.",
     ),
     "discs-uncertain": FindingKind(
@@ -219,15 +219,15 @@ KINDS: Mapping[str, FindingKind] = {
     "focal-planes-missing": FindingKind(
         _NOTE,
         "The virtual depths at which the lens types are in focus could not be found, so the shift "
-        "of what is out of focus is not corrected.",
+        "of points that are out of focus is not corrected.",
         "Record more texture at several depths, or give a grid with focal planes.",
     ),
     # structure from motion
     "backdrop-resting": FindingKind(
         _NOTE,
-        "A part of the image rests while the scene moves, as a backdrop behind a turntable does. "
-        "It is left out.",
-        "Cover the backdrop, so that what turns fills the image.",
+        "A part of the image stands still while the scene moves, as a backdrop behind a turntable "
+        "does. It is left out.",
+        "Cover the backdrop, so that the image only shows what turns.",
     ),
     "matches-strange": FindingKind(
         _NOTE,
@@ -240,12 +240,14 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     "marker-missing": FindingKind(
         _NOTE,
-        "A marker of the marker distances was found in no frame. Its distance is left out.",
-        "Check its number and dictionary, and keep it in view.",
+        "A marker that belongs to a known distance was found in no frame. The distance is left "
+        "out.",
+        "Check the number and the dictionary of the marker, and keep it in view.",
     ),
     "distances-unused": FindingKind(
         _NOTE,
-        "Known distances are to points that are not part of the adjustment. They are left out.",
+        "Some known distances have end points that are not part of the adjustment. They are left "
+        "out.",
         "Pick points on textured, smooth surfaces.",
     ),
     "distances-left-out": FindingKind(
@@ -255,28 +257,28 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     "distances-disagree": FindingKind(
         _POOR,
-        "The known distances disagree by more than their sigmas and bend the result.",
+        "The known distances disagree by more than their sigmas and distort the reconstruction.",
         "Check the distances, their units and sigmas, and that marker sides are equal.",
     ),
     "scales-disagree": FindingKind(
         _POOR,
-        "Distances and known camera positions say different scales.",
+        "Known distances and known camera positions give different scales.",
         "Find out which of them is wrong.",
     ),
     "positions-unused": FindingKind(
         _NOTE,
-        "Known camera positions are of frames that are not part of the adjustment.",
+        "Some known camera positions belong to frames that are not part of the adjustment.",
         "Nothing, if enough positions are left.",
     ),
     "positions-left-out": FindingKind(
         _NOTE,
-        "Known camera positions are far from where the images put the camera. They are left out.",
+        "Some known camera positions are far from those that the images give. They are left out.",
         "Check timestamps, units and axes of the trajectory.",
     ),
     "position-far": FindingKind(
         _NOTE,
-        "A known camera position is many of its sigmas from where the images put the camera.",
-        "Check its timestamp, or raise the sigma.",
+        "A known camera position differs from the one that the images give by many of its sigmas.",
+        "Check its timestamp, or give a larger sigma.",
     ),
     "no-scale": FindingKind(
         _CAUTION,
@@ -289,7 +291,7 @@ KINDS: Mapping[str, FindingKind] = {
     "known-optics-misfit": FindingKind(
         _POOR,
         "The assumed f_L and B do not agree with the images.",
-        "Give those of this camera, or another scale.",
+        "Give f_L and B of this camera, or another source of scale.",
     ),
     "micro-lens-opening": FindingKind(
         _POOR,
@@ -315,19 +317,20 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     "points-unplaced": FindingKind(
         _NOTE,
-        "Some points are seen in too few micro images, or fit nowhere. They are left out.",
+        "Some points are seen in too few micro images, or no position fits their observations. "
+        "They are left out.",
         "Nothing, if many points are left.",
     ),
     "points-behind": FindingKind(
         _NOTE,
-        "Some points lie behind a camera at the start and are left out.",
+        "Some points lie behind a camera in the start values and are left out.",
         "Nothing, if many points are left.",
     ),
     "observations-stray": FindingKind(
         _NOTE,
-        "Some observations lie outside the micro image that they are said to be in. They are left "
+        "Some observations lie outside the micro image to which they are assigned. They are left "
         "out.",
-        "Check the centers in the observations.",
+        "Check the micro-image centers in the observations.",
     ),
     # geometry
     "turned-on-the-spot": FindingKind(
@@ -337,28 +340,30 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     "moved-along-axis": FindingKind(
         _CAUTION_OR_POOR,
-        "The camera only moved along its optical axis, so the images hardly tell F from the "
-        "distance.",
+        "The camera only moved along its optical axis, so the images hardly distinguish F from the "
+        "distance of the scene.",
         "Move the camera sideways too, by a tenth of the distance or more, and turn it.",
     ),
     "one-depth": FindingKind(
         _POOR,
-        "All points are at one depth, so alpha and beta are not told apart.",
+        "All points are at one depth, so the images do not determine alpha and beta separately.",
         "Show nearer and farther points, or move to and fro.",
     ),
     "not-rigid": FindingKind(
         _POOR,
         "No rigid scene fits the views, although points are at several depths.",
-        "Move the camera in a scene in which nothing moves, with one camera and one focus.",
+        "Record a scene in which nothing moves, with one camera and without focusing it anew.",
     ),
     "flat-scene": FindingKind(
         _CAUTION,
-        "All points lie in one plane; the calibration rests on the angles and distances of views.",
+        "All points lie in one plane, so the calibration only depends on how much the angles and "
+        "distances of the views differ.",
         "Put objects in front of the plane, or look at it from more directions.",
     ),
     "two-minima": FindingKind(
         _POOR,
-        "Two cameras with different F fit the images alike; the sigmas hold about one of them.",
+        "Two cameras with different F fit the images equally well; the sigmas describe only the "
+        "neighborhood of one of them.",
         "Record views from other directions and distances.",
     ),
     "several-cameras": FindingKind(
@@ -372,7 +377,7 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     "not-settled": FindingKind(
         _NOTE,
-        "Noise and outliers still changed when the adjustment stopped.",
+        "The estimated noise and the set of outliers still changed when the adjustment stopped.",
         "Nothing, if the residuals look like noise.",
     ),
     "many-rejected": FindingKind(
@@ -382,8 +387,8 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     "residuals-large": FindingKind(
         _CAUTION,
-        "Residuals are larger than their noise, so not all of them are noise.",
-        "Look at the residuals in the report: by view, lens type, depth and place.",
+        "Residuals are larger than the noise, so noise does not explain all of them.",
+        "Look at the residuals in the report: by view, lens type, depth and image position.",
     ),
     "residual-scale": FindingKind(
         _CAUTION_OR_POOR,
@@ -392,14 +397,14 @@ KINDS: Mapping[str, FindingKind] = {
     ),
     "halves-disagree": FindingKind(
         _CAUTION_OR_POOR,
-        "Two parts of the recording give different cameras, beyond their noise. The sigmas were "
-        "widened for it.",
+        "Two parts of the recording give cameras that differ by more than noise explains. The "
+        "sigmas were increased to include this difference.",
         "Check that focus and aperture were fixed; record more views.",
     ),
     "not-cross-validated": FindingKind(
         _CAUTION,
-        "No two halves of the recording determine the camera on their own, so the sigmas know of "
-        "noise alone.",
+        "No two halves of the recording determine the camera separately, so the sigmas only "
+        "include noise.",
         "Record more views and points.",
     ),
     # what is known badly
@@ -430,13 +435,14 @@ KINDS: Mapping[str, FindingKind] = {
     # depth
     "frames-kept": FindingKind(
         _NOTE,
-        "The folder holds frames of a run before that are not among the raws of this run.",
+        "The folder holds frames of an earlier run that are not among the raws of this run.",
         "Choose another folder if they do not belong together.",
     ),
     "calibration-kept": FindingKind(
         _NOTE,
-        "The folder held a finished calibration of other settings, which is kept beside it.",
-        "Remove the old one if it is of no use any more.",
+        "The folder held a finished calibration that was made with other settings. It was moved to "
+        "a folder beside this one.",
+        "Remove the old calibration if you do not need it any more.",
     ),
     "poses-surplus": FindingKind(
         _NOTE,
@@ -456,8 +462,8 @@ KINDS: Mapping[str, FindingKind] = {
     # online
     "live-log-cut": FindingKind(
         _NOTE,
-        "An online calibration goes on after it was killed in the middle of a frame, and takes "
-        "that frame again.",
+        "An online calibration continues after it was killed in the middle of a frame, and "
+        "processes that frame again.",
         "Nothing. A frame that came from a camera or a pipe is lost.",
     ),
     "online-not-determined": FindingKind(
@@ -473,15 +479,15 @@ KINDS: Mapping[str, FindingKind] = {
     "online-sigmas": FindingKind(
         _USABLE,
         "The result comes from an online calibration, whose standard deviations were compared with "
-        "errors on eight recordings of one small camera only: all errors were within 2.2 of them, "
-        "but B was too large by one of them on average.",
+        "errors on eight recordings of one small camera only. All errors were within 2.2 standard "
+        "deviations, but B was too large by one standard deviation on average.",
         "Calibrate the recorded frames with `lifcal calibrate` before you rely on the result.",
     ),
     "camera-changed": FindingKind(
         _CAUTION,
         "In the middle of an online calibration the camera changed: the lens was focused anew, or "
         "the array or the lens was moved.",
-        "Go on, if this was on purpose: what has changed is estimated anew.",
+        "Go on, if this was on purpose: the parameters that changed are estimated anew.",
     ),
     "prior-contradicted": FindingKind(
         _CAUTION,
@@ -505,7 +511,7 @@ class Finding:
     text : str
         One line for people, with the values of this case. No program reads it.
     evidence : mapping
-        Numbers, names and lists that the finding rests on.
+        Numbers, names and lists from which the finding was made.
     """
 
     code: str
@@ -517,14 +523,14 @@ class Finding:
     def of(
         cls, code: str, text: str, *, severity: Severity | None = None, **evidence: Any
     ) -> Finding:
-        """Make a finding; the usual severity of its code, unless another is given.
+        """Make a finding, with the usual severity of its code unless another one is given.
 
         Raises
         ------
         KeyError
-            For a code that is not in `KINDS`.
+            If the code is not in `KINDS`.
         ValueError
-            For a severity that findings of this code cannot have.
+            If findings of this code cannot have this severity.
         """
         allowed = KINDS[code].severities
         if severity is not None and severity not in allowed:
@@ -533,7 +539,7 @@ class Finding:
 
     @property
     def about(self) -> tuple[str, Any]:
-        """What two findings have in common if one says the same as the other."""
+        """The code and the evidence that sets it apart; equal if two findings say the same."""
         kind = KINDS.get(self.code)
         return self.code, str(self.evidence.get(kind.told_apart_by)) if kind else None
 
@@ -567,10 +573,11 @@ class Finding:
 
 
 def keep_gravest(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings, the gravest first; of several about one thing, the gravest of them.
+    """Return findings sorted by severity, the gravest first, without those that repeat another.
 
-    Where two are equally grave the first stays, and the order is that in which they came. Notes are
-    all kept.
+    If several findings say the same (`Finding.about`), only the gravest is kept, or the first of
+    them if they are equally grave. Findings of the same severity keep their order. All notes are
+    kept.
     """
     chosen: dict[tuple[str, Any], Finding] = {}
     several: list[Finding] = []
@@ -589,13 +596,16 @@ _GEOMETRIES = ("turned-on-the-spot", "moved-along-axis", "flat-scene")
 
 
 def explain_failure(error: EstimationError, findings: Iterable[Finding]) -> EstimationError:
-    """Return the error with what explains it in front, if motion or scene do.
+    """Return the error with a finding that explains it in front of its message.
+
+    Only findings about the motion of the camera or the shape of the scene explain an error. If
+    there is none, the error is returned unchanged.
 
     Parameters
     ----------
     error : EstimationError
     findings : iterable of Finding
-        What was noticed before the failure.
+        Findings that were made before the failure.
     """
     found = {finding.code: finding for finding in findings if finding.code in _GEOMETRIES}
     for code in _GEOMETRIES:
@@ -609,7 +619,7 @@ def explain_failure(error: EstimationError, findings: Iterable[Finding]) -> Esti
 
 
 def format_kinds() -> str:
-    """Return the table of all codes in Markdown: docs/reference/findings.md holds it."""
+    """Return the table of all codes in Markdown, which docs/reference/findings.md contains."""
     lines = ["| code | severity | what it means | what to do |", "| --- | --- | --- | --- |"]
     for code, kind in sorted(KINDS.items()):
         severity = " or ".join(severity.value for severity in kind.severities)

@@ -1,7 +1,9 @@
-"""Files of known distances: reading, checking and continuing them. Nothing heavy is imported.
+"""Functions that read, check and extend files of known distances.
 
-A line is `frame x1 y1 x2 y2 mm sigma`: two points that a person picked in a focused image, in its
-pixels, the distance between them in mm, and its standard deviation. `#` begins a comment.
+A line has the form `frame x1 y1 x2 y2 mm sigma`. It holds two points that a person picked in a
+focused image, in pixels of that image, the distance between them in mm, and its standard deviation.
+`#` begins a comment. The module imports no large package, so that commands can check such a file as
+soon as they start.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ PICKED = "distances.txt"
 _RULER_MM = 0.5
 """Standard deviation of a length that was read from a ruler or tape, in mm."""
 _CLICK_PX = 0.5
-"""Standard deviation of a click along a line, in pixels of the focused image."""
+"""Standard deviation of a clicked point along the line through both points, in pixels of the
+focused image."""
 _LEAST_APART_PX = 2.0
 """Two picked points that are nearer than this are one point that was clicked twice."""
 _HEADER = "# frame x1 y1 x2 y2 mm sigma: points in focused images, written by lifcal pick\n"
@@ -39,6 +42,7 @@ class PickedDistance:
     first_px, second_px : (float, float)
         Pixel x, y of each point in the focused image.
     length_mm, sigma_mm : float
+        The distance and its standard deviation.
     """
 
     frame: str
@@ -53,7 +57,8 @@ def estimate_sigma_mm(
 ) -> float:
     """Return the standard deviation of a distance that was measured and clicked by hand.
 
-    It adds 0.5 mm for the ruler, and half a pixel of the focused image for each of the two clicks.
+    It combines 0.5 mm for the ruler with half a pixel of the focused image for each of the two
+    clicks.
     """
     apart = math.dist(first_px, second_px)
     clicks = math.sqrt(2.0) * _CLICK_PX / apart * length_mm if apart > 0.0 else math.inf
@@ -84,20 +89,21 @@ def check_length(path: Path, number: int, length: float, sigma: float) -> None:
 
 
 def read_picked_distances(path: Path) -> tuple[PickedDistance, ...]:
-    """Read `frame x1 y1 x2 y2 mm sigma` a line, `#` comments.
+    """Read a file with one distance `frame x1 y1 x2 y2 mm sigma` on each line.
 
     Raises
     ------
     DataError
-        If a line is something else; the message has its number.
+        If a line has another form; the message contains the number of the line.
     """
     return tuple(_parse(path, number, words) for number, words in read_rows(path))
 
 
 def find_name(frame: str, names: Sequence[str]) -> str:
-    """Return the name of the frame that is meant: by name, with or without suffix, or by index.
+    """Return the name of the frame that a line of the file refers to.
 
-    Signs that a line of a file cannot hold may be written as '_'.
+    The line may give the frame's name, with or without suffix, or its index. In the name, '_' may
+    stand for characters that separate words or begin a comment.
 
     Raises
     ------
@@ -116,9 +122,9 @@ def find_name(frame: str, names: Sequence[str]) -> str:
 
 
 def _looks_like(number: str, names: Sequence[str]) -> bool:
-    """Tell whether a number is written as the frames are named, so that it is no index.
+    """Tell whether a number is written like the names of the frames, so that it is not an index.
 
-    If frame 0005 was left out, "0005" must not stand for the sixth of the others.
+    If frame 0005 was left out, "0005" must not refer to the sixth of the remaining frames.
     """
     numbers = [name for name in names if name.isdecimal()]
     padded = any(len(name) > 1 and name.startswith("0") for name in numbers)
@@ -126,11 +132,12 @@ def _looks_like(number: str, names: Sequence[str]) -> bool:
 
 
 def check_picked_distances(path: Path, raws: Sequence[Path], scale: float) -> None:
-    """Check a file of distances against the raws that it is for, without opening any of them.
+    """Check a file of distances against the raws of its recording, without decoding any image.
 
     Parameters
     ----------
     path : Path
+        The file of distances.
     raws : sequence of Path
         Images and videos, as `lifcal.sources.list_files` returns them. If videos are among them,
         the frames are not known yet, and only the file itself is checked.
@@ -140,8 +147,8 @@ def check_picked_distances(path: Path, raws: Sequence[Path], scale: float) -> No
     Raises
     ------
     DataError
-        For a line that cannot be read, a frame that is not there, a point outside the image, or a
-        unit other than mm.
+        If a line cannot be read, a frame does not exist, a point is outside the image, or a length
+        has a unit.
     """
     distances = read_picked_distances(path)
     stems = [raw.stem for raw in raws]
@@ -158,7 +165,7 @@ def check_picked_distances(path: Path, raws: Sequence[Path], scale: float) -> No
             ) from None
         header = read_header(read_bytes(files[name], limit=1 << 30))
         if header is None or not header.width:
-            continue  # opening it says more
+            continue  # The error message of opening this file later will be clearer.
         check_inside([distance], (header.width, header.height), scale, f"{path}: line {number}: ")
 
 
@@ -175,7 +182,7 @@ def check_inside(
     scale : float
         Size of the focused images relative to the raws.
     where : str
-        Beginning of the message.
+        Text with which the error message begins.
     """
     width, height = (max(round(side * scale), 1) for side in raw_size_px)
     for distance in distances:
@@ -197,20 +204,20 @@ def is_inside(pixel: Sequence[float], size: Sequence[int]) -> bool:
 
 
 class DistancesFile:
-    """A file of distances that is continued: comments and lines that are there stay as they are.
+    """A file of distances to which lines are added; its other lines and comments are not changed.
 
-    The file is read again before each change, so that what an editor saved meanwhile is kept, and
-    it is written whole or not at all.
+    The file is read again before each change, so that changes which an editor saved in the meantime
+    are kept. It is written atomically.
 
     Parameters
     ----------
     path : Path
-        Made with the first distance if it is not there.
+        Path of the file. If there is no such file, adding the first distance creates it.
 
     Raises
     ------
     DataError
-        If there is something else in the file.
+        If a line of the file is neither a distance nor a comment.
     """
 
     def __init__(self, path: Path) -> None:
@@ -218,7 +225,7 @@ class DistancesFile:
         self.read()
 
     def read(self) -> list[tuple[int, PickedDistance]]:
-        """Return the distances that the file holds, each with the number of its line, from 1."""
+        """Return the distances in the file, each with the number of its line, counted from 1."""
         if not self.path.exists():
             return []
         return [
@@ -247,7 +254,7 @@ class DistancesFile:
         Raises
         ------
         InputError
-            If another distance is on this line by now.
+            If the file was changed and this line no longer holds this distance.
         """
         if (number, distance) not in self.read():
             raise InputError(f"{self.path} was changed meanwhile: nothing was removed")
@@ -274,7 +281,7 @@ def _split(line: str) -> list[str]:
 
 
 def _to_word(name: str) -> str:
-    """Return a frame's name as one word of a line."""
+    """Return a frame's name with '_' for characters that would split or end the line."""
     return re.sub(r"[\s,#]", "_", name)
 
 

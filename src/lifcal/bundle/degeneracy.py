@@ -72,9 +72,10 @@ def check_count(layout: Layout) -> None:
 
 
 def describe_geometry(state: Reconstruction, observations: Observations) -> list[Finding]:
-    """Return what about scene and motion is poor, each with what to do.
+    """Return findings about a scene or a motion that determines the camera poorly.
 
-    Of several worlds, each determines the camera: only what is poor in all of them is told.
+    If there are several worlds, one good world is enough to determine the camera. Then only
+    findings that apply to all worlds are returned.
     """
     worlds = find_worlds(observations)
     if len(worlds) == 1:
@@ -94,7 +95,7 @@ def describe_geometry(state: Reconstruction, observations: Observations) -> list
 
 
 def _describe_world(state: Reconstruction, observations: Observations) -> list[Finding]:
-    """Return what about one scene, and the motion before it, is poor."""
+    """Return the findings about one scene and the motion of the camera in it."""
     points, views, _ = observations.pairs
     depth = (
         np.einsum("pj,pj->p", state.rotations[views, 2], state.points_world_mm[points])

@@ -106,18 +106,19 @@ class Distances:
     def among(self, point_ids: IntArray) -> Distances:
         """Return the distances that have both their ends among these points.
 
-        Of a square of which a corner is missing, the center is the middle of two opposite corners.
+        If a corner of a square is not among the points, the middle of the two opposite corners that
+        are among them takes the place of the square's center.
 
         Raises
         ------
         InputError
-            If none is left.
+            If no distance is left.
         """
         ends = replace(self, point_ids=self._ends_among(point_ids))
         return ends.select(self.are_between(point_ids))
 
     def _ends_among(self, point_ids: IntArray) -> IntArray:
-        """Return the ends, incomplete squares replaced by one of their diagonals if it is whole."""
+        """Return the ends, where a complete diagonal replaces a square that lacks a corner."""
         ends = self.point_ids
         if ends.shape[2] == 4:
             there = np.isin(ends, point_ids)
@@ -128,12 +129,12 @@ class Distances:
         return ends
 
     def select(self, keep: BoolArray) -> Distances:
-        """Return some of the distances.
+        """Return the distances for which `keep` is true.
 
         Raises
         ------
         InputError
-            If none is left.
+            If no distance is left.
         """
         if not keep.any():
             raise InputError("none of the distances is between points that fit the images")

@@ -1,9 +1,10 @@
-"""Start values: from structure from motion in closed form, or from the observations alone.
+"""Start values of the adjustment, from structure from motion or from the observations alone.
 
 In each view, the micro images of a point give its virtual image (x_u, y_u, u) without any
 calibration, because `x_R = C + ((x_u, y_u) - C) / u` is linear in ((x_u, y_u) / u, 1 / u). With F,
-c and alpha these are points in space, up to one scale for all views. So the distances between
-points, which are the same in every view, give F and alpha, and views are joined 3D to 3D.
+c and alpha known, these virtual image points give points in space, up to one scale for all views.
+The distances between these points must be the same in every view, which determines F and alpha.
+Views are then registered by aligning their 3D points (3D-3D registration).
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from lifcal.geometry import RigidTransform
 from lifcal.reconstruction import Observations, Reconstruction
 
 _MIN_COMMON = 5
-"""Points that a view must share with those already placed: a rigid motion has six unknowns, and a
-robust fit needs some points more than three."""
+"""Smallest number of points that a view must share with the registered views. Three points
+determine the six unknowns of a rigid motion, and a robust fit needs some more."""
 
 _ODD_FACTOR, _ODD_ERROR = 4.0, 0.02
-"""A view does not belong to the others if it disagrees by more than this many times their own
-disagreement, and by more than this part of the depth."""
+"""A view is left out if its alignment error, as a fraction of the depth, is larger than the first
+number times the median error of all views plus the second number."""
 
 _RAYLEIGH_MEDIAN = 1.1774
-"""Median length of a residual of two normal coordinates, in standard deviations."""
+"""Median of a Rayleigh distribution: the median length of a residual whose two coordinates have
+normal distributions, in units of their standard deviation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +44,16 @@ class VirtualPoints:
     ----------
     point_indices, view_indices : (n_pairs,) int64
     points_virt : (n_pairs, 3) float64
-        x_u, y_u in px and u; NaN where one micro image alone saw the point.
+        x_u, y_u in px and u; NaN where only one micro image shows the point, and where 1 / u is
+        within three sigmas of zero.
     sigma_inverse : (n_pairs,) float64
-        Standard deviation of 1 / u for the noise found.
+        Standard deviation of 1 / u, for noise of the size `noise_px`.
     scaled : (n_pairs, 3) float64
         x_u / u, y_u / u, 1 / u.
     information : (n_pairs, 3, 3) float64
         Inverse covariance of `scaled`.
     noise_px : float
-        Standard deviation of an observation about its pair's fit.
+        Standard deviation of the observations from the fits of their pairs, along each axis.
     """
 
     point_indices: IntArray
@@ -87,14 +90,14 @@ def fit_virtual_points(
     distortion: Distortion = NoDistortion(),  # noqa: B008 (frozen)
     principal_px: npt.ArrayLike = (0.0, 0.0),
 ) -> VirtualPoints:
-    """Fit the virtual image point of each pair to its micro images, robustly.
+    """Fit robustly the virtual image point of each (point, view) pair to its observations.
 
     Parameters
     ----------
     observations : Observations
     distortion : Distortion
     principal_px : (2,) float64
-        Only used with a distortion.
+        Center of the distortion. It has no effect if there is no distortion.
     """
     table, index = observations.centers
     measured = observations.points_raw_px
@@ -108,19 +111,20 @@ def fit_virtual_points(
     misfit = np.empty(n)
     _kernels.fit_virtual_points(offsets, index, measured, table, scaled, information, misfit)
     rho = scaled[:, FIT_RHO]
-    # Pairs of few images fit too well: judge by those of many, as far as there are any.
+    # The residuals of a pair with few micro images are too small. The noise is therefore estimated
+    # from pairs with six or more, or with the median number of micro images if that is smaller.
     counts = np.diff(offsets)
     known = np.isfinite(misfit) & (counts >= min(6, int(np.median(counts))))
     noise = float(np.median(misfit[known])) / _RAYLEIGH_MEDIAN if known.any() else 1.0
     noise = max(noise, 1e-9)
     information /= noise**2
-    # Schur complement of (a_x, a_y): the information on 1 / u alone
+    # The Schur complement with respect to (x_u / u, y_u / u) is the information on 1 / u alone.
     weight = np.maximum(information[:, 0, 0], 1e-300)
     spread = information[:, 2, 2] - (information[:, 0, 2] ** 2 + information[:, 1, 2] ** 2) / weight
     with np.errstate(divide="ignore", invalid="ignore"):
         sigma = 1.0 / np.sqrt(np.maximum(spread, 1e-300))
         virtual = np.column_stack([scaled[:, :FIT_RHO] / rho[:, None], 1.0 / rho])
-    # Where 1 / u is within a few sigma of zero the virtual image is anywhere.
+    # Where 1 / u is within three sigmas of zero, the virtual image point is not determined.
     virtual[~(np.abs(rho) > 3.0 * sigma)] = np.nan
     return VirtualPoints(points, views, virtual, sigma, scaled, information, noise)
 
@@ -155,7 +159,8 @@ def start_from_sfm(
     Raises
     ------
     EstimationError
-        If fewer than two depths differ, so that no line can be drawn.
+        If no line can be fitted: too few points have a virtual depth, all are at one depth, or the
+        virtual depth does not rise with 1 / z.
     """
     points = check_array(points_sfm, "points_sfm", (len(observations.point_ids), 3), finite=True)
     if len(cam_from_sfm) != len(observations.view_ids):
@@ -186,11 +191,11 @@ def start_from_sfm(
 
 
 def refit_depth(observations: Observations, state: Reconstruction) -> Reconstruction:
-    """Return the state with alpha and beta from the line through u against 1 / z.
+    """Return the state with alpha and beta from a line fit of u against 1 / z.
 
-    Poses and points stay, and so does the scale that they have. Rough physical parameters give an
-    alpha that is far off (it is the difference of nearly equal lengths); this mends it. The state
-    comes back as it was where there is no such line.
+    Poses, points and their scale are not changed. If the physical parameters are only roughly
+    known, alpha has a large error, because it depends on the difference of the nearly equal lengths
+    f_L and b_L0; the fit corrects it. If no line can be fitted, the state is returned unchanged.
     """
     array = state.array
     principal = (array.principal_x_px, array.principal_y_px)
@@ -211,21 +216,23 @@ def refit_depth(observations: Observations, state: Reconstruction) -> Reconstruc
 def fit_depth_line(
     depth: FloatArray, u: FloatArray, sigma: FloatArray, fewest: int = 3
 ) -> tuple[float, float]:
-    """Return alpha and beta of `u = alpha + beta / z`, robustly.
+    """Fit alpha and beta of `u = alpha + beta / z` robustly.
 
     Parameters
     ----------
     depth : (n,) float64
-        z of points in their views, of any scale; those that are not positive are left out.
+        Depth z of each point in its view, at any scale. Points whose z is not positive are left
+        out.
     u, sigma : (n,) float64
-        Virtual depths and their standard deviations; NaN: not known.
+        Virtual depths and their standard deviations; NaN where they are not known.
     fewest : int
-        Points that are needed.
+        Smallest number of points for a fit.
 
     Raises
     ------
     EstimationError
-        If there are fewer points, or the virtual depth does not rise with 1 / z.
+        If there are fewer points, all of them are at one depth, or the virtual depth does not rise
+        with 1 / z.
     """
     good = np.isfinite(u) & np.isfinite(sigma) & (sigma > 0.0) & (depth > 0.0)
     if good.sum() < fewest:
@@ -252,7 +259,11 @@ def fit_depth_line(
 
 
 def fit_line(x: FloatArray, y: FloatArray, sigma: FloatArray) -> tuple[float, float]:
-    """Fit y = a + b x robustly: medians of two halves, then weights that fall off (Cauchy)."""
+    """Fit y = a + b x robustly and return a and b.
+
+    The medians of the lowest and of the highest third of x give a first line, which least squares
+    with Cauchy weights then refine.
+    """
     order = np.argsort(x)
     third = max(len(x) // 3, 1)
     low, high = order[:third], order[-third:]
@@ -279,7 +290,7 @@ def start_from_observations(
     focal_range: tuple[float, float] = (0.85, 1.3),
     seed: int = 0,
 ) -> Start:
-    """Return start values without images or structure from motion.
+    """Return start values from the observations alone, without structure from motion.
 
     The scale is arbitrary: the median depth is 1000.
 
@@ -287,19 +298,19 @@ def start_from_observations(
     ----------
     observations : Observations
     focal_px : float
-        F roughly: the nominal focal length over the pixel size.
+        Rough value of F, for example the nominal focal length divided by the pixel size.
     principal_px : (2,) float64
-        c roughly: the middle of the image.
+        Rough value of c, for example the middle of the image.
     focal_range : (float, float)
-        F is sought between these multiples of `focal_px`; a lens that is focused near has a larger
-        one.
+        F is searched between these multiples of `focal_px`. Focusing a lens at a nearer distance
+        makes its F larger.
     seed : int
-        Seed of the random choices; the same seed gives the same start.
+        Seed of the random choices; the same seed gives the same start values.
 
     Raises
     ------
     EstimationError
-        If there is one view only, or fewer than two views can be joined.
+        If there is only one view, or no two views can be registered to each other.
     """
     if not (np.isfinite(focal_px) and focal_px > 0.0):
         raise InputError(f"focal_px is {focal_px}, needs a positive number")
@@ -339,20 +350,26 @@ def register_views(
     *,
     seed: int = 0,
 ) -> Start:
-    """Return poses and points for intrinsics that are roughly known."""
+    """Return start values of poses and points for intrinsics that are roughly known."""
     principal = (array.principal_x_px, array.principal_y_px)
     fitted = fit_virtual_points(observations, distortion, principal)
     start, _ = _register(fitted, observations, array, np.random.default_rng(seed), distortion)
     return start
 
 
-# How F and alpha are found
+# Search of F and alpha
 
 
 def _choose_quads(
     fitted: VirtualPoints, n_points: int, rng: np.random.Generator, n_quads: int = 2500
 ) -> IntArray:
-    """Return pairs (i in v, j in v, i in w, j in w) of two points that two views share, (n, 4)."""
+    """Choose at random two points i and j that two views v and w share, about `n_quads` times.
+
+    Returns
+    -------
+    (n, 4) int64
+        Indices of the pairs (i, v), (j, v), (i, w) and (j, w) in `fitted`.
+    """
     good = np.flatnonzero(np.isfinite(fitted.points_virt).all(axis=1))
     of_view: dict[int, dict[int, int]] = {}
     for pair in good.tolist():
@@ -360,7 +377,7 @@ def _choose_quads(
         of_view.setdefault(view, {})[int(fitted.point_indices[pair])] = pair
     joined = []
     views = sorted(of_view)
-    # At most some hundreds of pairs of views, drawn at random.
+    # If there are more than 400 pairs of views, 400 of them are chosen at random.
     all_pairs = [(v, w) for i, v in enumerate(views) for w in views[i + 1 :]]
     if len(all_pairs) > 400:
         chosen = rng.choice(len(all_pairs), 400, replace=False)
@@ -393,14 +410,18 @@ def _search_rigid(
     focal_range: tuple[float, float],
     n_best: int = 3,
 ) -> list[tuple[float, float]]:
-    """Return the (F, alpha) for which distances between points agree best between views."""
+    """Return the values of (F, alpha) for which distances between points agree best between views.
+
+    Up to `n_best` values are returned, whose alpha differ clearly.
+    """
     xy = fitted.points_virt[quads, :2] - principal_px
     u = fitted.points_virt[quads, 2]
     seen = fitted.points_virt[:, 2]
     seen = seen[np.isfinite(seen)]
     low, high = np.percentile(seen, [2.0, 98.0])
     spread = max(high - low, 1e-3 * abs(high))
-    # alpha lies below every u: how far below is not known, within orders of magnitude.
+    # alpha is smaller than every u. How much smaller is not known, so the search covers four orders
+    # of magnitude.
     below = np.geomspace(0.02, 300.0, 80) * spread
     scores = []
     for focal in focal_px * np.geomspace(*focal_range, 17):
@@ -421,14 +442,18 @@ def _search_rigid(
 
 
 def _disagreement(xy: FloatArray, u: FloatArray, focal: float, alpha: float) -> float:
-    """Return the mean of a bounded loss of the log ratio of distances in two views."""
+    """Return the mean of a bounded loss for the difference of distances between two views.
+
+    The residual is the logarithm of the ratio of a distance between two points in one view to the
+    distance between the same points in the other view.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         depth = np.where(u > alpha, 1.0 / (u - alpha), np.nan)
         points = np.concatenate([xy / focal * depth[:, :, None], depth[:, :, None]], axis=2)
         first = np.linalg.norm(points[:, 0] - points[:, 1], axis=1)
         second = np.linalg.norm(points[:, 2] - points[:, 3], axis=1)
         ratio = np.log(first / second)
-    # a ratio that does not exist counts as a bad one
+    # A ratio that cannot be computed counts as a large residual.
     square = np.where(np.isfinite(ratio), ratio, 10.0) ** 2
     return float(np.mean(square / (square + 0.05**2)))
 
@@ -436,7 +461,7 @@ def _disagreement(xy: FloatArray, u: FloatArray, focal: float, alpha: float) -> 
 def _polish(
     xy: FloatArray, u: FloatArray, focal: float, alpha: float, low: float
 ) -> tuple[float, float]:
-    """Refine (F, alpha) between the points of the search grid."""
+    """Refine (F, alpha) by local minimization, which starts at a point of the search grid."""
     from scipy.optimize import minimize
 
     done = minimize(
@@ -448,7 +473,7 @@ def _polish(
     return focal * float(np.exp(done.x[0])), low - (low - alpha) * float(np.exp(done.x[1]))
 
 
-# How views are joined
+# Registration of views
 
 
 def _register(
@@ -458,9 +483,10 @@ def _register(
     rng: np.random.Generator,
     distortion: Distortion = NoDistortion(),  # noqa: B008 (frozen)
 ) -> tuple[Start, float]:
-    """Join views one by one; also return the median disagreement, as a part of the depth.
+    """Register views one by one; also return their median alignment error relative to the depth.
 
-    Views that disagree much more than the others are left out, and the others joined anew.
+    Views whose error is much larger than that of the others are left out, and the others are then
+    registered again.
     """
     n_views, n_points = len(observations.view_ids), len(observations.point_ids)
     cam = _cam_points(fitted, array)
@@ -488,14 +514,25 @@ def _join(
     n_points: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray]:
-    """Return rotation and shift of each view, which have one, and their disagreement (or NaN)."""
+    """Register views one by one to the points of the views before.
+
+    Returns
+    -------
+    rotations, shifts : (n_views, 3, 3) and (n_views, 3) float64
+        Rotation and translation of each view.
+    registered : (n_views,) bool
+        Whether the view was registered.
+    errors : (n_views,) float64
+        Median alignment error of the view, relative to the depth. It is NaN for the first view and
+        for views that were not registered.
+    """
     n_views = len(pairs_of)
     rotations = np.tile(np.eye(3), (n_views, 1, 1))
     shifts = np.zeros((n_views, 3))
     registered = np.zeros(n_views, np.bool_)
     sums = np.zeros((n_points, 3))
     weights = np.zeros(n_points)
-    # 1 / sigma_z^2 for the same noise, up to a factor common to all
+    # The weight is 1 / sigma_z^2, up to a factor that is the same for all points.
     with np.errstate(divide="ignore", invalid="ignore"):
         trust = (fitted.scaled[:, FIT_RHO] ** 2 / (fitted.sigma_inverse * cam[:, 2] ** 2)) ** 2
     trust[~np.isfinite(trust)] = 0.0
@@ -531,7 +568,7 @@ def _join(
             continue
         rotations[view], shifts[view], errors[view] = found
         place(view)
-        tried.clear()  # what failed before may have more in common now
+        tried.clear()  # Views that failed before may now share more points with the others.
     return rotations, shifts, registered, errors
 
 
@@ -543,7 +580,10 @@ def _place_points(
     registered: BoolArray,
     n_points: int,
 ) -> tuple[FloatArray, BoolArray]:
-    """Return each point where most of its views put it, and which points have a place."""
+    """Return a position for each point and which points have one.
+
+    The position is a robust weighted mean of those that the registered views give.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         sigma = fitted.sigma_inverse * cam[:, 2] ** 2 / fitted.scaled[:, FIT_RHO] ** 2
     use = registered[fitted.view_indices] & np.isfinite(cam).all(axis=1) & (sigma > 0.0)
@@ -573,7 +613,7 @@ def _cam_points(fitted: VirtualPoints, array: PinholeArray) -> FloatArray:
 
 
 def _connections(pairs_of: list[IntArray], fitted: VirtualPoints, n_points: int) -> FloatArray:
-    """Return for each view how often its points are seen by others."""
+    """Return for each view how often its points are seen by other views."""
     counts = np.zeros(n_points)
     for pairs in pairs_of:
         counts[fitted.point_indices[pairs]] += 1.0
@@ -585,7 +625,10 @@ def _connections(pairs_of: list[IntArray], fitted: VirtualPoints, n_points: int)
 def _align(
     world: FloatArray, cam: FloatArray, rng: np.random.Generator, n_tries: int = 100
 ) -> tuple[FloatArray, FloatArray, float] | None:
-    """Return cam_from_world as rotation and shift, and the median error over the depth."""
+    """Return cam_from_world as rotation and translation, and the median error over the depth.
+
+    Return None if no rigid motion fits.
+    """
     n = len(world)
     depth = cam[:, 2]
     best: tuple[FloatArray, FloatArray] | None = None
@@ -612,7 +655,7 @@ def _align(
 def _kabsch(
     source: FloatArray, target: FloatArray, weights: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the rotation and shift that bring `source` nearest to `target`."""
+    """Return the rotation and translation that bring `source` nearest to `target` (Kabsch)."""
     weights = weights / weights.sum()
     mean_s, mean_t = weights @ source, weights @ target
     u, _, vt = np.linalg.svd((target - mean_t).T @ ((source - mean_s) * weights[:, None]))

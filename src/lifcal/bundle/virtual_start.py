@@ -1,13 +1,16 @@
-"""Start values from tracks over focused images: the adjustment of places and virtual depths.
+"""Start values from feature tracks in totally focused images and from their virtual depths.
 
-A depth map knows each tracked place with its virtual depth. Before any micro image is measured,
-these give F, alpha, the poses and the points by one adjustment, with c held in the middle of the
-image. It weighs what a pinhole camera knows (places) and what only a plenoptic one knows (virtual
-depths) by their noise, which it estimates.
+The depth map of a frame contains the virtual depth of each tracked image point. Before anything is
+measured in micro images, one adjustment computes F, alpha, the poses and the scene points from
+these data, with c held in the middle of the image. The positions of image points, which any pinhole
+camera measures, and their virtual depths, which only a plenoptic camera measures, are weighted by
+their noise. The noise is estimated too.
 
-A place (x_u, y_u) with sigma s and a virtual depth u with sigma s_u say the same as two micro
-images, left and right of the place at the distance d = s |u| / s_u, with sigma sqrt(2) s / |u| in
-each of them. So the solver for micro images solves this problem too.
+An image point (x_u, y_u) with the standard deviation s and a virtual depth u with the standard
+deviation s_u contain the same information as observations in two micro images. The centers of these
+micro images lie to the left and to the right of the image point, at the distance d = s |u| / s_u,
+and each observation has the standard deviation sqrt(2) s / |u|. So the solver for observations in
+micro images solves this problem too.
 """
 
 from __future__ import annotations
@@ -26,33 +29,36 @@ from lifcal.errors import EstimationError
 from lifcal.reconstruction import Observations, Reconstruction
 
 _NOISE_PX, _FACTOR_U = 1.0, 4.0
-"""Noise of tracked places in raw px, and factor on the sigmas of depth maps, to begin with. Both
-are estimated on the way; see `lifcal.sfm.rigidity`."""
+"""Initial values of the noise of tracked image points, in raw px, and of the factor on the sigmas
+of depth maps. The adjustment then estimates both; see `lifcal.sfm.rigidity`."""
 _NOISE_ROUNDS = 3
-"""Rounds of solving and estimating the noise, after which it has settled well enough for a
-start."""
+"""Number of rounds that solve the problem and estimate the noise. After them, the noise is known
+well enough for start values."""
 _HELD = ("c_x", "c_y", "k1", "k2", "p0", "p1")
-"""Intrinsics that tracks over focused images do not determine well enough for a start."""
+"""Intrinsics that are held, because tracks in focused images do not determine them well enough for
+start values."""
 _ANY_PIXEL_MM = 1.0
-"""The pixel size has no part in a problem whose lengths are F, alpha and beta."""
+"""Arbitrary pixel size: a problem with the intrinsics F, c, alpha and beta does not depend on
+it."""
 _DISTANCES_PX = (0.05, 200.0)
-"""Least and largest distance of the two micro images of the start from the place of a point. Nearer
-ones would be one; farther ones would lie where the lens distorts differently. The virtual depth is
-known well enough for a start."""
+"""Smallest and largest distance d of the two micro-image centers from their image point. Nearer
+centers would coincide; farther centers would lie where the distortion is different. Where the
+distance is limited, the weight of the virtual depth is not exact, which does not matter for start
+values."""
 _FEWEST = 50
-"""Places with a virtual depth that the start needs."""
+"""Smallest number of image points with a virtual depth from which start values are computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class VirtualTracks:
-    """Tracked places in focused images, with their virtual depths.
+    """Tracked image points in focused images, with their virtual depths.
 
     Parameters
     ----------
     point_indices, view_indices : (n,) int64
-        Into the points and poses of a start.
+        Indices of the scene points and poses in the start values.
     points_virt_px : (n, 2) float64
-        Recorded virtual image, raw px.
+        Positions in the recorded virtual image, in raw px.
     u, sigma_u : (n,) float64
         Virtual depth and its standard deviation; NaN where they are not known.
     """
@@ -65,11 +71,11 @@ class VirtualTracks:
 
     @property
     def known(self) -> BoolArray:
-        """Which places have a virtual depth, (n,)."""
+        """Which image points have a virtual depth, (n,)."""
         return np.isfinite(self.u) & (self.sigma_u > 0.0) & (np.abs(self.u) > 0.0)
 
     def select(self, keep: BoolArray) -> VirtualTracks:
-        """Return some of the places."""
+        """Return the image points for which `keep` is true."""
         return VirtualTracks(
             self.point_indices[keep],
             self.view_indices[keep],
@@ -81,21 +87,22 @@ class VirtualTracks:
 
 @dataclass(frozen=True, eq=False)
 class VirtualStart:
-    """The adjusted start.
+    """The adjusted start values.
 
     Parameters
     ----------
     state : Reconstruction
-        With all poses and points of the start that was given; those without places are as before.
+        The camera, and all poses and points that were given. Those that have no image points keep
+        their given values.
     sigma_focal_px : float
-        Standard deviation of F, from the residuals and with c held.
+        Standard deviation of F, computed from the residuals while c is held.
     misfit : float
-        Mean loss of a place, with the noise that all starts were given to begin with: comparable
-        between starts from the same tracks.
+        Mean loss of an image point in the first round. The noise in that round is always the same,
+        so start values from the same tracks can be compared by their misfit.
     noise_px : float
-        Noise of tracked places.
+        Estimated noise of tracked image points.
     noise_u : float
-        Factor on the given sigmas of virtual depths.
+        Estimated factor on the given sigmas of virtual depths.
     """
 
     state: Reconstruction
@@ -108,23 +115,23 @@ class VirtualStart:
 def adjust_virtual(
     tracks: VirtualTracks, start: Reconstruction, held: tuple[str, ...] = ()
 ) -> VirtualStart:
-    """Adjust F, alpha, one radial term, poses and points to tracked places and virtual depths.
+    """Adjust F, alpha, k0, poses and scene points to tracked image points and virtual depths.
 
     Parameters
     ----------
     tracks : VirtualTracks
         Tracks of points in focused images.
     start : Reconstruction
-        Poses and points from structure from motion, alpha and beta from a line of u over 1 / z. Its
-        principal point is held.
+        Poses and points from structure from motion; alpha and beta from a line fit of u over 1 / z.
+        Its principal point is held.
     held : tuple of str
-        Further intrinsics that are held: F, alpha and k0 to bring poses and points to a camera that
-        is known.
+        Further intrinsics that are held. If the camera is known, F, alpha and k0 are held, and only
+        poses and points are fitted to it.
 
     Raises
     ------
     EstimationError
-        If too few places have a virtual depth, or the places do not determine the poses.
+        If too few image points have a virtual depth, or if they do not determine the poses.
     """
     tracks = tracks.select(_is_ahead(tracks, start))
     views = np.bincount(tracks.point_indices, minlength=len(start.points_world_mm))
@@ -169,7 +176,7 @@ def _make_problem(
     noise_u: float,
     held: tuple[str, ...],
 ) -> Problem:
-    """Return the problem of micro images that say the same as the tracks."""
+    """Return the problem whose observations in micro images are equivalent to the tracks."""
     known = tracks.known
     size = np.where(known, np.abs(tracks.u), np.median(np.abs(tracks.u[known])))
     u = np.where(known, tracks.u, size)
@@ -177,7 +184,8 @@ def _make_problem(
     distance[known] = noise_px * size[known] / (noise_u * tracks.sigma_u[known])
     distance[known] = np.clip(distance[known], *_DISTANCES_PX)
     sigma = np.where(known, np.sqrt(2.0), 1.0) * noise_px / size
-    # a place without a virtual depth is one micro image, right at the place
+    # An image point without a virtual depth becomes one observation, in a micro image whose center
+    # is that point.
     index = np.concatenate([np.arange(len(u)), np.flatnonzero(known)])
     sides = np.concatenate([distance, -distance[known]])
     places = tracks.points_virt_px[index]
@@ -202,7 +210,7 @@ def _make_problem(
 def _merge(
     state: Reconstruction, solved: Reconstruction, observations: Observations
 ) -> Reconstruction:
-    """Return all poses and points, with those that were adjusted in their places."""
+    """Return all poses and points, where those that were adjusted replace those of `state`."""
     rotations, shifts = state.rotations.copy(), state.translations_mm.copy()
     points = state.points_world_mm.copy()
     rotations[observations.view_ids] = solved.rotations
@@ -212,7 +220,7 @@ def _merge(
 
 
 def _measure_noise(tracks: VirtualTracks, state: Reconstruction) -> tuple[float, float]:
-    """Return the noise of places and the factor on the sigmas of u, from the residuals."""
+    """Estimate the noise of image points and the factor on the sigmas of u from the residuals."""
     cam = _cam_points(tracks, state)
     array = state.array
     principal = np.array([array.principal_x_px, array.principal_y_px])

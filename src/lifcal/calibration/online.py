@@ -108,9 +108,9 @@ class FrameStatus(enum.StrEnum):
     USED = "used"
     """It became a keyframe."""
     NOTHING_NEW = "nothing new"
-    """It was tracked, and says nothing new about the intrinsics."""
+    """Its pose is known, but it adds no information about the intrinsics."""
     WAITING = "waiting"
-    """It is kept until a camera and a map can be started."""
+    """It is kept until camera and map can be initialized."""
     BLURRED = "blurred"
     """It is blurred, or shows no depth. It changes nothing."""
     SATURATED = "saturated"
@@ -118,11 +118,11 @@ class FrameStatus(enum.StrEnum):
     DARK = "dark"
     """It is black. It changes nothing."""
     LOST = "lost"
-    """It shows the scene, but from where cannot be told. It changes nothing."""
+    """It shows the scene, but its pose could not be found. It changes nothing."""
     OTHER_SCENE = "other scene"
     """It shows nothing of the map. It changes nothing."""
     DUPLICATE = "duplicate"
-    """The same pixels came before. It changes nothing."""
+    """It has the same pixels as an earlier frame. It changes nothing."""
     UNUSABLE = "unusable"
     """Its size or bit depth is not that of the others. It changes nothing."""
     OUT_OF_ORDER = "out of order"
@@ -136,39 +136,44 @@ class FrameStatus(enum.StrEnum):
 
 @dataclass(frozen=True)
 class OnlineOptions:
-    """How frames become an online calibration.
+    """Options of an online calibration.
 
     Parameters
     ----------
     window : int
-        Keyframes that are adjusted together. When there are so many, the older half leaves, and
-        what it said about the intrinsics stays as a prior. It bounds time and memory.
+        Largest number of keyframes that are adjusted together, which limits time and memory. When
+        there are so many, the older half is removed, and its information about the intrinsics is
+        kept as a prior.
     points : int
-        Scene points that are measured in a window.
+        Number of scene points that are measured in a window.
     features : int
-        Features of a frame that are looked for.
+        Largest number of features that are detected in a frame.
     landmarks : int
-        Features that the map remembers; those not seen for longest are forgotten first.
+        Largest number of features in the map. Those that have not been seen for the longest time
+        are removed first.
     lag : int
-        Frames after which a background adjustment is taken in. A run waits for it if needed.
+        Number of frames after which the result of a background adjustment is used. The run waits
+        for the result if necessary.
     least_gain : float
-        A frame becomes a keyframe if it raises half of log det of the information about F, c, alpha
-        and beta by so much. A tenth is what the 25th of equally good frames adds.
+        A frame becomes a keyframe if it increases half of the log determinant of the information
+        about F, c, alpha and beta by at least this. The 25th of equally good frames adds 0.1.
     least_motion : float
-        A frame is nothing new if its features have moved by less than this part of the image width
-        against a keyframe: it sees the same textures at the same places, and would err alike.
+        A frame is not used as a keyframe if its features have moved by less than this fraction of
+        the image width relative to some keyframe. It would see the same textures at the same
+        positions, and its errors would be the same.
     fewest_inliers : int
-        Matches that must agree with a pose.
+        Smallest number of matches that must agree with a pose.
     least_sharpness : float
-        A frame is blurred if the certainty of its virtual depths is less than this part of that of
-        the keyframes. Blur by 0.7 raw pixels makes it a quarter.
+        A frame counts as blurred if the certainty of its virtual depths is less than this fraction
+        of that in the keyframes. A blur of 0.7 raw pixels reduces the certainty to a quarter.
     targets : str
-        How well parameters are to be known, 'F=0.05%,B=0.5%,c=1px' for example.
+        Accuracy to be reached, for example 'F=0.05%,B=0.5%,c=1px'. A target is met when 2.5 sigmas
+        are below it.
     watch : bool
-        Whether to watch for changes of the camera.
+        Whether every frame is tested for a change of the camera.
     background : bool
-        Whether adjustments are made in a thread beside. Without, they are made when they are to be
-        taken in; the results are the same.
+        Whether adjustments run in a background thread. Otherwise, each runs when its result is due;
+        the results are the same.
     """
 
     window: int = 20

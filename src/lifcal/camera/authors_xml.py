@@ -8,9 +8,9 @@ The file has this layout, below a root node of any name::
     FocalLength                           mm, f_L
     MainLensMlaDistance                   mm, b_L0
     SensorMlaDistance                     mm, B
-    RadialDistortion/A0, A1, ...          mm^-2, mm^-4, ...; not there if not estimated
-    TangentialDistortion/B0, B1           mm^-1; not there if not estimated
-    MicroLensCenterAdjustment             true: micro-lens centers differ from micro-image centers
+    RadialDistortion/A0, A1, ...          mm^-2, mm^-4, ...; absent if they were not estimated
+    TangentialDistortion/B0, B1           mm^-1; absent if they were not estimated
+    MicroLensCenterAdjustment             true if micro-lens and micro-image centers differ
 
 Pixel centers are integers in both images, so `raw = (focused + 0.5) * 2 - 0.5`. The distortion acts
 on raw coordinates in mm about the principal point; with the pixel size s, `k0 = A0 s^2`,
@@ -144,13 +144,13 @@ def read_authors_xml(path: str | Path) -> CameraModelFile:
 
 
 def describe_lost(camera: PlenopticCamera) -> tuple[str, ...]:
-    """Return a sentence for each property that affects depth but not `CameraModel.xml`."""
+    """Return a sentence for each property that affects depth and that the file cannot hold."""
     if camera.tilt is None or not camera.tilt.as_vector().any():
         return ()
     x, y = camera.tilt_angles_deg()[0].tolist()
     return (
         f"CameraModel.xml cannot hold the tilt of the micro-lens array, ({x:.3f}, {y:.3f}) deg: "
-        "depth from it is off toward the image's border",
+        "depths that are computed from the file are wrong toward the image's border",
     )
 
 
@@ -203,7 +203,7 @@ def _radial_terms(path: Path, root: Element) -> tuple[float, float, float]:
     for i in (3, 4):
         if terms[i] != 0.0:
             raise DataError(
-                f"{path}: node RadialDistortion/A{i} is {terms[i]}; three radial terms are known"
+                f"{path}: node RadialDistortion/A{i} is {terms[i]}; lifcal has three radial terms"
             )
     return terms[0], terms[1], terms[2]
 

@@ -27,9 +27,9 @@ class Distortion(ABC):
     """Interface of all distortion models.
 
     A model is a frozen dataclass whose fields are its coefficients, in the order of the columns of
-    every Jacobian. All coefficients have a default value. With the defaults the model distorts
-    nothing, and the adjustment starts from them. The names of the coefficients must differ from
-    those of the other parameters of a camera.
+    every Jacobian. All coefficients have default values, with which the model distorts nothing. The
+    adjustment starts from these values. The names of the coefficients must differ from those of the
+    other parameters of a camera.
     """
 
     name: ClassVar[str]
@@ -69,7 +69,8 @@ class Distortion(ABC):
         Parameters
         ----------
         points_und_px : (n_points, 2) float64
-            NaN stays NaN. Beyond `fold_radius_px` the result has no physical meaning.
+            Points to distort. NaN stays NaN. For points beyond `fold_radius_px` the result has no
+            physical meaning.
         center_px : (2,) float64
             The principal point.
 
@@ -161,7 +162,8 @@ class BrownDistortion(Distortion):
     @cached_property
     def fold_radius_px(self) -> float:
         """Smallest radius where the radial part stops growing: 1 + 3 k0 r^2 + ... = 0."""
-        # In q = 1 / r^2 the polynomial is monic, and the smallest radius is the largest root.
+        # As a polynomial in q = 1 / r^2 it is monic, and the largest root q gives the smallest
+        # radius.
         roots = np.roots([1.0, 3.0 * self.k0, 5.0 * self.k1, 7.0 * self.k2])
         real = roots.real[(np.abs(roots.imag) <= 1e-9 * np.abs(roots)) & (roots.real > 0)]
         return float(1.0 / np.sqrt(real.max())) if real.size else float("inf")
@@ -169,9 +171,10 @@ class BrownDistortion(Distortion):
 
 @dataclass(frozen=True)
 class DivisionDistortion(Distortion):
-    """The one-parameter division model, `x = x_d / (1 + strength r_d^2)`, with a closed inverse.
+    """The one-parameter division model, `x = x_d / (1 + strength r_d^2)`.
 
-    One coefficient describes even strong barrel distortion. It is negative for barrel distortion.
+    Its inverse has a closed form. The one coefficient can describe even strong barrel distortion,
+    for which it is negative.
     """
 
     name: ClassVar[str] = "division"

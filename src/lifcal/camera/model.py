@@ -111,7 +111,7 @@ class PlenopticCamera:
         scene, beta and B have no metric meaning.
     covariance : (n_parameters, n_parameters) float64 or None
         Covariance of the parameters in `parameter_names`: F, c_x, c_y, alpha, beta, the distortion
-        coefficients and, where there is a tilt, t_x and t_y.
+        coefficients and, if the camera has a tilt, t_x and t_y.
     depth_bias : DepthBias or None
         Mean error of depth maps made with this camera; None if it is not known.
     tilt : ArrayTilt or None
@@ -149,7 +149,7 @@ class PlenopticCamera:
         covariance: FloatArray | None = None,
         tilt: ArrayTilt | None = None,
     ) -> PlenopticCamera:
-        """Build from F, c, alpha and beta."""
+        """Build a camera from F, c, alpha and beta."""
         return cls(
             array.to_physical(pixel_size_mm),
             pixel_size_mm,
@@ -206,7 +206,10 @@ class PlenopticCamera:
     # Uncertainty
 
     def physical_covariance(self) -> FloatArray | None:
-        """Return the covariance of f_L, b_L0, B, c_x, c_y and the rest of `parameter_names`."""
+        """Return the covariance of f_L, b_L0, B, c_x, c_y, the distortion and the tilt.
+
+        It is None if the covariance of the camera is not known.
+        """
         if self.covariance is None:
             return None
         jacobian = np.eye(len(self.covariance))
@@ -281,14 +284,18 @@ class PlenopticCamera:
         return read_only(c + (self.image_centers_und_px - c) * ratio[:, None])
 
     def _tau(self, points_und_px: FloatArray) -> FloatArray:
-        """Return the relative change of B_k / b_k at undistorted points, (n,)."""
+        """Return the relative change of B_k / b_k by the tilt at undistorted points, (n,)."""
         if self.tilt is None:
             return np.zeros(len(points_und_px))
         return self.tilt.at(points_und_px, self.principal_point_px)
 
     @cached_property
     def _search(self) -> tuple[LensIndex, float]:
-        """Index of the undistorted centers, and the largest enlargement of micro images there."""
+        """Spatial index of the undistorted centers, and an enlargement of micro images.
+
+        The second value is the largest factor by which undistortion enlarges a micro image, with a
+        margin of 5 %.
+        """
         centers = self.image_centers_und_px
         index = LensIndex(centers, max(self.grid.pitch_px, 1.0))
         jacobians, _ = self.distortion.compute_jacobians(centers, self.principal_point_px)
@@ -299,13 +306,14 @@ class PlenopticCamera:
     # Projection
 
     def project(self, points_cam_mm: npt.ArrayLike, lenses: npt.ArrayLike) -> FloatArray:
-        """Project each point through the lens beside it, to recorded raw coordinates.
+        """Project each point through the lens of the same row, to recorded raw coordinates.
 
         Parameters
         ----------
         points_cam_mm : (n, 3) float64
         lenses : (n,) int
-            Index of the lens in the grid. It is not checked whether the lens sees the point.
+            Index of a lens in the grid for each point. Whether the lens sees the point is not
+            checked.
 
         Returns
         -------
@@ -466,7 +474,7 @@ class PlenopticCamera:
         matrix : (3, 3) float64
             The camera matrix K.
         distortion : (5,) or (8,) float64
-            k1, k2, p1, p2, k3, and k4, k5, k6 where these are needed.
+            k1, k2, p1, p2, k3, and also k4, k5, k6 if five coefficients are not accurate enough.
 
         Raises
         ------
@@ -500,7 +508,8 @@ class PlenopticCamera:
         Returns
         -------
         (n_points, 3) float64
-            Points in camera coordinates, mm; NaN where `u` is that of infinity or beyond it.
+            Points in camera coordinates, mm; NaN where `u` is not larger than the virtual depth of
+            a point at infinity.
         """
         points = check_array(points_virt, "points_virt", (None, 3))
         depth = self.depth_from_virtual_depth(points[:, 2], points[:, :2])
@@ -516,8 +525,9 @@ class PlenopticCamera:
         ----------
         depth_cam_mm : (...) float64
         at_px : (..., 2) float64, optional
-            Undistorted image points, where a tilted array makes a difference; c unless given.
-            There it is `u = alpha + beta / z`.
+            Undistorted positions of the points in the image, which only matter if the array is
+            tilted. If they are not given, the points are taken to be at c, where
+            `u = alpha + beta / z`.
         """
         depth = np.asarray(depth_cam_mm, np.float64)
         depth = np.where(depth > 0.0, depth, np.nan)
@@ -529,14 +539,17 @@ class PlenopticCamera:
     def depth_from_virtual_depth(
         self, virtual_depth: npt.ArrayLike, at_px: npt.ArrayLike | None = None
     ) -> FloatArray:
-        """Return the depth z in mm of virtual depths; NaN where u is that of infinity or beyond.
+        """Return the depth z in mm of points with the given virtual depths.
+
+        The depth is NaN where u is not larger than the virtual depth of a point at infinity.
 
         Parameters
         ----------
         virtual_depth : (...) float64
         at_px : (..., 2) float64, optional
-            Undistorted image points, where a tilted array makes a difference; c unless given.
-            There it is `z = beta / (u - alpha)`.
+            Undistorted positions of the points in the image, which only matter if the array is
+            tilted. If they are not given, the points are taken to be at c, where
+            `z = beta / (u - alpha)`.
         """
         u = np.asarray(virtual_depth, np.float64)
         if self.tilt is not None and at_px is not None:
@@ -545,7 +558,10 @@ class PlenopticCamera:
         return np.asarray(self.array.beta_mm / np.where(above > 0.0, above, np.nan))
 
     def virtual_depth_from_paper(self, paper_virtual_depth: npt.ArrayLike) -> FloatArray:
-        """Return `u` for the paper's virtual depth `v`: `1/u = (1 - k) + k/v`, k = b_L0 / L."""
+        """Return `u` for the paper's virtual depth `v`.
+
+        They are related by `1/u = (1 - k) + k/v` with `k = b_L0 / (b_L0 + B)`.
+        """
         p = self.parameters
         k = p.lens_to_array_mm / (p.lens_to_array_mm + p.array_to_sensor_mm)
         v = np.asarray(paper_virtual_depth, np.float64)

@@ -17,8 +17,8 @@ EveryOfVideo = Annotated[
     typer.Option(
         "--every",
         metavar="N",
-        help="Use every N-th frame. Without it, all are used; of a video with more than 60 frames, "
-        "those that show something else than the frame before.",
+        help="Use every N-th frame. Without this option, all frames are used; for a video with "
+        "more than 60 frames, only those are used that differ enough from the frame before.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -290,9 +290,9 @@ class _Frame:
 
 
 def _read_frames(folder: Path, world: int) -> tuple[dict[int, _Frame], int]:
-    """Return name and timestamp of the frames of a world by their index, and how many worlds are.
+    """Return name and timestamp of a world's frames by their index, and the number of worlds.
 
-    Of a single world, these are all frames that summary.json lists.
+    If there is only one world, these are all frames that summary.json lists.
     """
     path = folder / "summary.json"
     content = read_json(path) if path.exists() else {}

@@ -30,7 +30,7 @@ LARGE_FILL_RATIO = 1.15
 finding reports it. For raws of the same aperture the ratio is 1 within 0.04; an aperture that is
 wider by a tenth changes it by half."""
 _PARTS = 3
-"""Parts of the image along each side in which the grid is compared with a frame."""
+"""Number of parts along each side of the image. The grid is compared with a frame in each part."""
 _MIDDLES = np.array([[1.0, x, y] for y in (-1.0, 0.0, 1.0) for x in (-1.0, 0.0, 1.0)])
 """Design matrix of the fit of a shift and a stretch to nine parts of the image: a row (1, x, y) for
 each part, where (x, y) is its middle, in units of a part, from the image's middle."""
@@ -62,12 +62,13 @@ _LEAST_MOVE, _LEAST_STRETCH = 0.003, 0.01
 """Smallest shift, and smallest stretch at the corners, for which a grid is moved, in pitches.
 Smaller ones have no effect on depth."""
 _LARGE_CHANGE, _OTHER_CAMERA = 0.004, 0.02
-"""Shift or stretch between the grids of two recordings, in pitches, from which a finding is made,
-and from which they are not of one camera. Recordings of a camera that nobody touched differ by
-0.001; a lens that is focused from 1 m to 0.8 m stretches the grid of a Raytrix R5 by 0.006."""
+"""Shift or stretch between the grids of two recordings, in pitches, above which a finding reports
+it, and above which the recordings cannot be calibrated as one camera. Recordings of a camera that
+nobody touched differ by 0.001; focusing a lens from 1 m to 0.8 m stretches the grid of a Raytrix R5
+by 0.006."""
 _SURE_SIGMAS = 5.0
-"""A grid is moved only by more than this many standard deviations of the fitted centers; less may
-be noise."""
+"""Smallest offset of a grid that is taken as real, in standard deviations of the fitted centers. A
+smaller offset may be noise."""
 
 
 def check_grid(frame: Frame, grid: MicroLensGrid) -> None:
@@ -101,7 +102,7 @@ def check_lens_types(frame: Frame, grid: MicroLensGrid) -> None:
     """Raise DataError if the micro images of a frame look as if the lens types were exchanged.
 
     The check uses the fall-off of brightness inside micro images, which the overlap discs of the
-    grid predict. Nothing else reveals a grid that is off by a whole lens.
+    grid predict. Nothing else reveals a grid that is shifted by a whole lens.
     """
     found = match_types(frame.gray, grid)
     if found is None or found == tuple(range(grid.n_types)):
@@ -155,18 +156,20 @@ class GridOffset:
         return float(np.hypot(*(corners @ self.move_px[1:]).T).max())
 
     def minus(self, other: GridOffset) -> GridOffset:
-        """Return the offset from where another one is."""
+        """Return the difference between this offset and another one."""
         return GridOffset(
             self.move_px - other.move_px, math.nan, math.hypot(self.sigma_px, other.sigma_px)
         )
 
     def tells_change(self, grid: MicroLensGrid) -> tuple[bool, bool]:
-        """Tell whether the offset between two recordings is more than noise, and how grave it is.
+        """Tell whether the offset between two recordings is a change of the camera, and how large.
 
         Returns
         -------
-        changed, other : bool
-            Lens or array moved between them; and so much that they are not of one camera.
+        changed : bool
+            Whether lens or array moved between the recordings.
+        other : bool
+            Whether they moved so far that the recordings cannot be calibrated as one camera.
         """
         size = max(float(np.hypot(*self.move_px[0])), self.stretch_px)
         noise = _SURE_SIGMAS * self.sigma_px
@@ -176,7 +179,7 @@ class GridOffset:
         )
 
     def is_far(self, grid: MicroLensGrid) -> bool:
-        """Tell whether the offset is larger than refitting or refocusing a lens can cause."""
+        """Tell whether the offset is larger than remounting or refocusing a lens can cause."""
         shift = float(np.hypot(*self.move_px[0]))
         return (
             shift > _MOST_SHIFT * grid.pitch_px or self.stretch_px > _MOST_STRETCH * grid.pitch_px
@@ -184,10 +187,10 @@ class GridOffset:
 
 
 def measure_offset(frames: Frames | Sequence[Frame], grid: MicroLensGrid) -> GridOffset | None:
-    """Fit centers to frames, starting from a grid, and compare; None if the fit is impossible.
+    """Fit centers to frames, starting from a grid, and return their offset from the grid.
 
     The centers are fitted to the outlines of micro images in the mean over the frames, as
-    `refine_grid` does.
+    `refine_grid` does. If the fit is impossible, the result is None.
     """
     if grid.lattice is None or grid.indices_qr is None or len(frames) == 0:
         return None
@@ -265,7 +268,8 @@ def _measure_stretch(move: FloatArray) -> float:
 def measure_modulation(frame: Frame, lattice: Lattice) -> float:
     """Return the amplitude of the brightness at the lattice's frequencies, divided by its mean.
 
-    It is the value at the weaker of the two frequencies, and the median over parts of the image.
+    In each part of the image, the smaller of the amplitudes at the two frequencies is used. The
+    result is the median over the parts.
     """
     side = math.ceil(_TILE * lattice.pitch_px)
     found = []
@@ -298,10 +302,11 @@ def _wave(turns: FloatArray) -> npt.NDArray[np.complex64]:
 def measure_grid_shifts(frame: Frame, grid: MicroLensGrid) -> FloatArray:
     """Return the shift of micro images from the grid in nine parts of the image, (9, 2) in px.
 
-    The shift is computed from the phase of the map of calm places (`compute_calm`) at the lattice's
-    two frequencies; the borders of micro images are not calm. Shading across a micro
-    image would shift the phase of the brightness itself, by half a pixel where gaps are narrow.
-    Shifts are modulo the lattice, and NaN where the pattern is weak.
+    The shift is computed from the phase of a smoothness map (`compute_calm`) at the lattice's two
+    frequencies. This map is bright inside micro images and dark at their borders. The brightness of
+    the frame itself is not used, because shading across a micro image would shift its phase, by
+    half a pixel where gaps are narrow. Shifts are modulo the lattice, and NaN where the pattern is
+    weak.
     """
     shifts = np.full((_PARTS**2, 2), np.nan)
     if grid.lattice is None:
@@ -360,7 +365,7 @@ def _bend_at(
         for places, weights, cut in ((xs, weight_x, cut_x), (ys, weight_y, cut_y))
     ]
     place = np.array([middle])
-    # The bend is a function of the place in the lattice. Subtracting the bend once gives that place
-    # closely enough.
+    # The bend is a function of the position in the lattice, that is, before the bend is added.
+    # Subtracting the bend once gives that position accurately enough.
     found: FloatArray = grid.bend.at(place - grid.bend.at(place))[0]
     return found

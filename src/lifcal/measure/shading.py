@@ -50,12 +50,13 @@ def compute_shading_shifts(
     A pixel at offset m in the micro image at C gets light from the point r of the micro aperture
     with the weight `w = cos^4` of an angle whose tangent is `s = (m + (B / L) (C - c) - r) / B`. So
     `d ln w / d r = 4 s / (B (1 + s^2))`, and the centroid of the aperture, a disc of radius a,
-    is shifted by `a^2 / 4` times this. With defocus, this becomes a shift on the sensor, as for the
-    centroid of the overlap (`FocusTerm`). All lengths are in px, and `L = b_L0 + B` is F. From lens
-    to lens, the slope of the brightness inside micro images changes by `-4 / (B L)` for each px,
-    from which B follows if there is no scale. Over the width of a pixel, the weight changes by the
-    same derivative with the other sign, so the pixel shows what lies inward of its center by the
-    variance of its width times `4 s / (B (1 + s^2))`.
+    is shifted by `a^2 / 4` times this. If the point is out of focus, this shifts its image on the
+    sensor in the same way as the shift of the overlap's centroid does (`FocusTerm`). All lengths
+    are in px, and `L = b_L0 + B` is F. The slope of the brightness inside a micro image changes
+    with the position of the lens by `-4 / (B L)` for each px, from which B follows if there is no
+    scale. Over the width of a pixel, the weight changes by the same derivative with the other sign.
+    So the pixel shows what lies inward of its center, at a distance of the pixel's variance times
+    `4 s / (B (1 + s^2))`.
     """
     shifts = np.zeros((len(images), 2))
     discs, planes = grid.discs, grid.focal_planes
@@ -67,7 +68,7 @@ def compute_shading_shifts(
     centers = grid.centers_raw_px[images.lenses]
     off = images.places_px - centers + distance / total * (centers - geometry.principal_px)
     square = (off**2).sum(axis=1) / distance**2
-    # The overlap discs show the aperture scaled by the factor `seen`.
+    # On the sensor, the overlap disc of the micro aperture is enlarged by the factor `seen`.
     seen = total / (total - distance) / planes[kinds]
     micro = np.array(discs.micro_px)[kinds]
     # The weight is not linear over the aperture; its curvature reduces the shift by a^2 / B^2.
@@ -99,7 +100,7 @@ def spread_windows(
     geometry : Reconstruction
     grid : MicroLensGrid
     array_to_sensor_px, pixel_px2 : float
-        As for `compute_shading_shifts`.
+        B in px and the variance of a pixel, as for `compute_shading_shifts`.
     """
 
     def left_out(places_px: FloatArray) -> FloatArray:
@@ -121,13 +122,14 @@ def spread_windows(
 def compute_tilt_shifts(
     images: MicroImages, geometry: Reconstruction, grid: MicroLensGrid
 ) -> FloatArray:
-    """Return the shifts of blurred points that a tilt of the array causes by its apertures, (n, 2).
+    """Return the shifts of blurred points due to changed overlap discs in a tilted array, (n, 2).
 
     Where the array is farther from the sensor by the fraction tau, the disc of the main aperture is
     larger by this fraction. The disc of the micro aperture is smaller, because the lens is in focus
-    at another virtual depth: `1 - 1 / u_T` grows by tau. Blurred points are therefore shifted
-    differently than `FocusTerm` computes: it uses the focal plane of each lens, but the same discs
-    for the whole grid. The shifts, in px, are zero without a tilt, discs or focal planes.
+    at another virtual depth: `1 - 1 / u_T` grows by tau. Blurred points are therefore shifted by
+    another amount than `FocusTerm` computes, which uses the focal plane of each lens, but the same
+    discs for the whole grid. The shifts are in px. They are zero if the geometry has no tilt, or if
+    the grid has no overlap discs or no focal planes.
     """
     shifts = np.zeros((len(images), 2))
     discs, planes = grid.discs, grid.focal_planes

@@ -101,13 +101,13 @@ def calibrate(
     bayer : str, optional
         'rggb', 'grbg', 'gbrg' or 'bggr' for raws with a color mosaic.
     every : int, optional
-        Every n-th frame. Without, all frames are used; of a video with more than 60, those that
-        show something else than the frame before.
+        Use every n-th frame. If it is not given, all frames are used; for a video with more than
+        60 frames, only those are used that differ enough from the frame before.
     frames : (int, int), optional
         Indices of the first and the last frame, from 0.
     exclude : str or sequence of str, optional
-        Names of frames to leave out, with * and ? for any characters. Of several recordings,
-        `every` and `frames` hold in each.
+        Names of frames to leave out, with * and ? for any characters. If there are several
+        recordings, `every` and `frames` apply to each of them.
     focal_length_mm : float, optional
         Focal length engraved on the lens: a hint, and a check of the result.
     marker_size_mm : float, optional

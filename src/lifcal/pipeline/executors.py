@@ -1,7 +1,7 @@
-"""Other processes that make frames: on this machine, or on a cluster.
+"""Executors that process frames in other processes, on this machine or on a cluster.
 
-Anything that is a `concurrent.futures.Executor` can make frames. This file has the two that the
-command line offers: `WorkerProcesses` (`--jobs`), and the executor of a Dask client
+Frames can be processed by any `concurrent.futures.Executor`. This file contains the two executors
+that the command line offers: `WorkerProcesses` (`--jobs`), and the executor of a Dask client
 (`--scheduler`).
 """
 
@@ -28,29 +28,31 @@ R = TypeVar("R")
 
 _ADDRESS = re.compile(r"((tcp|tls|ucx|ws|wss)://)?[^/\s]+:\d+")
 _CONNECT_S = 4.0
-"""Time for a scheduler to answer, and again for its first worker to be there. In a local network
-that takes milliseconds, and a user should not have to wait to learn of a wrong address."""
+"""Longest time in seconds to wait for the answer of a scheduler, and then again for its first
+worker. In a local network both take milliseconds, and a user who gave a wrong address should soon
+see the error."""
 _END_S = 10.0
-"""Time for a worker process to end after it was told to: one loop over a large frame, at most."""
+"""Longest time in seconds to wait until a worker process ends after it was told to. A process can
+only end between two compiled loops, and one loop over a large frame takes less than this time."""
 
 
 @contextmanager
 def open_executor(
     jobs: int | None = None, scheduler: str | None = None
 ) -> Iterator[Executor | None]:
-    """Open what makes the frames: None stands for this process.
+    """Open the executor that processes frames; it is None if this process itself does.
 
     Parameters
     ----------
     jobs : int, optional
-        Processes of this machine to make frames in; 1 is this process.
+        Number of processes on this machine; 1 means that this process itself processes the frames.
     scheduler : str, optional
         Address of a Dask scheduler, for example tcp://host:8786.
 
     Raises
     ------
     InputError
-        If both are given, or fewer than one process.
+        If both `jobs` and `scheduler` are given, or if `jobs` is less than 1.
     DataError
         If the scheduler does not answer, or has no worker.
     MissingDependencyError
@@ -73,28 +75,30 @@ def open_executor(
 
 
 class _RecordingContext(SpawnContext):
-    """Starts processes that import what they need anew, and remembers them."""
+    """A multiprocessing context that spawns processes and keeps a list of them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.started: list[BaseProcess] = []
 
     def Process(self, *args: Any, **kwargs: Any) -> BaseProcess:  # type: ignore[override]
-        """Make a process, as `multiprocessing.Process` does."""
+        """Create a process, as `multiprocessing.Process` does, and add it to the list."""
         process = SpawnContext.Process(*args, **kwargs)
         self.started.append(process)
         return process
 
 
 class WorkerProcesses(Executor):
-    """Processes of this machine that share its cores.
+    """An executor whose worker processes run on this machine and share its cores.
 
-    Unlike those of a `ProcessPoolExecutor`, they can be replaced when one of them was killed
-    (`renew`), and end with this process, whatever ends it. They start when work is submitted.
+    Unlike the processes of a `ProcessPoolExecutor`, these can be replaced after one of them was
+    killed (`renew`), and they end when this process ends for whatever reason. They start when work
+    is submitted.
 
     Parameters
     ----------
     count : int
+        Number of processes.
     """
 
     def __init__(self, count: int) -> None:
@@ -108,7 +112,13 @@ class WorkerProcesses(Executor):
         )
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Let a process call a function; BrokenExecutor if one of them was killed."""
+        """Call a function in one of the processes.
+
+        Raises
+        ------
+        BrokenExecutor
+            If one of the processes was killed.
+        """
         return self._pool.submit(fn, *args, **kwargs)
 
     def renew(self) -> None:
@@ -117,7 +127,7 @@ class WorkerProcesses(Executor):
         self._open()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes: after their work, or at once if futures are to be canceled."""
+        """End the processes after their work, or at once if futures are to be canceled."""
         if cancel_futures:
             self._stop()
         else:
@@ -129,11 +139,11 @@ class WorkerProcesses(Executor):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the processes; at once if the context ends by an error or an interruption."""
+        """End the processes after their work, or at once if an exception ended the context."""
         self.shutdown(cancel_futures=error is not None)
 
     def _stop(self) -> None:
-        """End the processes at once. None of them leaves a part of a file behind."""
+        """End the processes at once. They first delete incompletely written files."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         for process in self._context.started:
             process.terminate()
@@ -144,8 +154,8 @@ class WorkerProcesses(Executor):
 
 
 def _prepare_worker() -> None:
-    """Set up a worker process: it ends when it is told to and when the main process ends."""
-    # Ctrl-C reaches all processes of a terminal. The main one ends the others.
+    """Set up a worker process so that it ends on SIGTERM and when the main process ends."""
+    # Ctrl-C reaches all processes of a terminal. Workers ignore it, and the main process ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     if hasattr(signal, "SIGHUP"):
@@ -157,7 +167,7 @@ _leaving = threading.Event()
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
-    """End the work in hand like an interruption does, which removes half-written files."""
+    """End the present task as an interruption does, which removes incompletely written files."""
     _leaving.set()
     raise SystemExit
 
@@ -180,17 +190,17 @@ def check_leaving() -> None:
 
 @contextmanager
 def connect(scheduler: str) -> Iterator[Executor]:
-    """Open an executor on a Dask cluster; futures that are left when it is closed are canceled.
+    """Open an executor on a Dask cluster. Closing it cancels the futures that are not done.
 
     Parameters
     ----------
     scheduler : str
-        For example tcp://host:8786.
+        Address of the scheduler, for example tcp://host:8786.
 
     Raises
     ------
     InputError
-        If this is no address.
+        If `scheduler` is not an address.
     DataError
         If the scheduler does not answer, or has no worker.
     MissingDependencyError
@@ -205,9 +215,10 @@ def connect(scheduler: str) -> Iterator[Executor]:
     if not _ADDRESS.fullmatch(scheduler):
         raise InputError(f"--scheduler {scheduler}: not an address like tcp://host:8786")
     try:
-        with ThreadPoolExecutor(1) as thread:  # this one may run an event loop, as in a notebook
+        # Another thread is used, because this one may already run an event loop (in a notebook).
+        with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, _shake_hands(scheduler)).result()
-    except Exception as error:  # whatever listens there may answer anything
+    except Exception as error:  # A server that is not a Dask scheduler may cause any exception.
         raise DataError(
             f"--scheduler {scheduler}: no Dask scheduler answers there ({_shorten(error)}). Start "
             "one by `dask scheduler`, and give the address that it prints"
@@ -231,7 +242,11 @@ def connect(scheduler: str) -> Iterator[Executor]:
 
 
 async def _shake_hands(scheduler: str) -> None:
-    """Connect and leave. A client that cannot connect would go on trying in the background."""
+    """Check that a connection is possible, and close it.
+
+    This is done before a Dask client is created, because a client that cannot connect keeps trying
+    in the background.
+    """
     from distributed.comm.core import connect
     from distributed.security import Security
 
@@ -245,23 +260,24 @@ def _shorten(error: BaseException) -> str:
 
 
 def count_slots(executor: Executor) -> int:
-    """Return how many frames an executor makes at a time; as many as this machine has cores if it
-    does not tell.
+    """Return how many frames an executor processes at a time.
+
+    If the executor does not say, this is the number of cores of this machine.
     """
     if isinstance(executor, WorkerProcesses):
         return executor.count
-    client = getattr(executor, "_client", None)  # Dask's
+    client = getattr(executor, "_client", None)  # Executors of Dask have this attribute.
     if client is not None:
         return max(int(sum(client.nthreads().values())), 1)
-    count = getattr(executor, "_max_workers", None)  # those of the standard library
+    count = getattr(executor, "_max_workers", None)  # Those of the standard library have this one.
     return count if isinstance(count, int) else os.cpu_count() or 1
 
 
 def share_threads(executor: Executor) -> int | None:
     """Return how many threads a frame may use; None if the executor leaves the choice to lifcal.
 
-    Processes of one machine share its cores. A Dask worker makes as many frames at a time as it was
-    given threads, so each frame has one thread, unless NUMBA_NUM_THREADS says otherwise there.
+    Processes of one machine share its cores. A Dask worker processes as many frames at a time as it
+    has threads, so each frame uses one thread, unless NUMBA_NUM_THREADS is set on the worker.
     """
     if isinstance(executor, WorkerProcesses):
         return max((os.cpu_count() or 1) // executor.count, 1)

@@ -84,12 +84,12 @@ class Reconstruction:
 
     @property
     def focus_strength(self) -> float:
-        """Strength of the focus-vignetting term; 0 where it is off."""
+        """Strength of the focus-vignetting term; 0 if the term is not used."""
         return float(self.focus[0]) if len(self.focus) else 0.0
 
     @property
     def focal_planes(self) -> FloatArray:
-        """u_T of each lens type; empty where the focus term is off."""
+        """Focal plane u_T of each lens type; empty if the focus-vignetting term is not used."""
         return np.asarray(1.0 / self.focus[1:])
 
     @property
@@ -99,7 +99,7 @@ class Reconstruction:
 
     @property
     def principal_px(self) -> FloatArray:
-        """Return the principal point c, (2,)."""
+        """The principal point c, (2,)."""
         return np.array([self.array.principal_x_px, self.array.principal_y_px])
 
     def cam_points(self, points: IntArray, views: IntArray) -> FloatArray:
@@ -112,8 +112,8 @@ class Reconstruction:
     def virtual_points(self, points_cam: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the positions of points in the recorded virtual image, (n, 2), and their u, (n,).
 
-        With a tilted array, u is the virtual depth that the lenses there show. The results are NaN
-        for points behind the camera.
+        If the array is tilted, u is the virtual depth at which the lenses around that position see
+        the point. The results are NaN for points behind the camera.
         """
         z = np.where(points_cam[:, 2] > 0.0, points_cam[:, 2], np.nan)
         principal = self.principal_px
@@ -122,14 +122,17 @@ class Reconstruction:
         return self.distortion.distort(ideal, principal), 1.0 + (u - 1.0) / (1.0 + self.tau(ideal))
 
     def tau(self, points_und_px: FloatArray) -> FloatArray:
-        """Return the relative change of B_k / b_k at undistorted image points, (n,)."""
+        """Return the relative change of B_k / b_k by the tilt at undistorted image points, (n,)."""
         tilt = self.array_tilt
         if tilt is None:
             return np.zeros(len(points_und_px))
         return tilt.at(points_und_px, self.principal_px)
 
     def with_focus(self, focal_planes: FloatArray | None, strength: float = 0.0) -> Reconstruction:
-        """Return the reconstruction with a focus term at focal planes u_T; None removes it."""
+        """Return the reconstruction with a focus-vignetting term for focal planes u_T.
+
+        If the focal planes are None, the term is removed.
+        """
         if focal_planes is None:
             return replace(self, focus=np.zeros(0))
         return replace(self, focus=np.concatenate([[strength], 1.0 / focal_planes]))
@@ -139,7 +142,7 @@ class Reconstruction:
         return np.asarray(-np.einsum("vji,vj->vi", self.rotations, self.translations_mm))
 
     def as_vector(self) -> FloatArray:
-        """Return the intrinsics: F, c_x, c_y, alpha, beta, distortion, tilt, focus term."""
+        """Return the vector F, c_x, c_y, alpha, beta, distortion, tilt, focus-vignetting term."""
         return np.concatenate(
             [self.array.as_vector(), self.distortion.parameters, self.tilt, self.focus]
         )
@@ -157,7 +160,7 @@ class Reconstruction:
         )
 
     def step(self, intrinsics: FloatArray, poses: FloatArray, points: FloatArray) -> Reconstruction:
-        """Add a step to all unknowns: poses by `RigidTransform.step`, the others by addition."""
+        """Apply a step to all unknowns: poses by `RigidTransform.step`, the others by addition."""
         turns = Rotation.from_rotvec(poses[:, :3])
         rotations = (turns * Rotation.from_matrix(self.rotations.copy())).as_matrix()
         moved = replace(

@@ -179,10 +179,10 @@ class ColmapEngine:
             value if virtual depths do not determine F.
         judge : callable, optional
             Function that returns the misfit of virtual depths to a model (`VirtualStart.misfit`). A
-            model with a misfit of 2 or more is doubted, and others are made. Of the models that are
-            not doubted, the one with most images is returned, and of those the one with the
-            smallest misfit. Without `judge`, the reprojection error is used instead, and no model
-            is doubted.
+            model with a misfit of 2 or more is rejected, and others are computed. Among the models
+            that are not rejected, the one with most images is returned, and among those with
+            equally many images the one with the smallest misfit. Without `judge`, the reprojection
+            error is used instead, and no model is rejected.
         on_stage : callable, optional
             Called with the name of each stage as it begins: 'features', 'matching', 'mapping'.
         scratch : Path, optional

@@ -1,15 +1,15 @@
-"""Motions and scenes that do not determine a camera, told from matches before any pose is known.
+"""Recognition of motions and scenes that do not determine a camera, before any pose is known.
 
-Three cases are told by what the matches of pairs of views have in common:
+The matches between pairs of views reveal three cases:
 
-- If a camera turns on the spot, a homography takes all places of one view to those of another,
+- If a camera turns on the spot, a homography maps all image points of one view to those of another,
   whatever their depths are.
-- A flat scene is related by a homography too. There, virtual depth is a linear function of the
-  place in the image, because it is one of 1 / z.
-- If a camera moves along its axis without turning, all matches move on lines through one place near
-  the middle of the image.
+- Two views of a flat scene are related by a homography too. In addition, virtual depth is a linear
+  function of the position in the image, because 1 / z is.
+- If a camera moves along its axis without turning, all matches move on lines through one point (the
+  focus of expansion) near the middle of the image.
 
-None of them needs the focal length, so they are told also where nothing else can be estimated.
+None of these tests needs the focal length, so they work even if nothing else can be estimated.
 """
 
 from __future__ import annotations
@@ -25,46 +25,50 @@ from lifcal.diagnostics import Finding, Severity
 from lifcal.sfm.rigidity import PairMatches
 
 _FEWEST_MATCHES, _FEWEST_PAIRS = 30, 3
-"""Matches with a known virtual depth that a pair needs to be judged, and pairs that are needed."""
+"""Smallest number of matches with a known virtual depth for which a pair is tested, and smallest
+number of such pairs."""
 _MOVES_PX, _TURNS_PX = 8.0, 40.0
-"""Median motions of a pair, in raw px, from which on its lines of motion and its parallax can be
-judged: the noise of places is about half a pixel."""
+"""Smallest median motion of a pair, in raw px, for which its lines of motion can be tested, and for
+which its parallax can be tested. The noise of image points is about half a pixel."""
 _MOST_PAIRS = 60
-"""Pairs that are judged, evenly chosen: all of them follow one rule, or it is not there."""
+"""Largest number of pairs that are tested; they are evenly spaced in the list. This is enough,
+because each of the three cases concerns all pairs of a recording."""
 _MOST = 0.8
-"""Share of the pairs that must follow a rule. Matches of some pairs are always wrong."""
+"""Fraction of the pairs that must show a case. The matches of a few pairs are always wrong."""
 _NO_PARALLAX, _NO_PARALLAX_PX = 0.015, 1.5
-"""Median distance of matches from where the best homography puts them up to which there is no
-parallax: as a part of the motion, and in px (twice the noise of places). A camera that turned has
-0.002 (0.4 px), one that moved sideways over a scene with depth 0.1 and more."""
+"""Median residual of the matches for the best homography, up to which there is no parallax: as a
+fraction of the motion, and in px (about twice the noise of image points). A camera that turned has
+a residual of 0.002 (0.4 px), one that moved sideways over a scene with depth 0.1 and more."""
 _RADIAL = 0.08
-"""Median distance of matches from lines through one place, as a part of the motion, up to which all
-move on such lines. A camera that moved along its axis has 0.01 to 0.04, other motions 0.3."""
+"""Median distance of matches from lines through the focus of expansion, as a fraction of the
+motion, up to which all matches move on such lines. It is 0.01 to 0.04 for a camera that moved along
+its axis, and 0.3 for other motions."""
 _MIDDLE = 0.2
-"""Distance of that place from the middle of the image, in image widths, up to which the camera
-moved along its axis: beyond it, it moved sideways too."""
+"""Distance of the focus of expansion from the middle of the image, in image widths, up to which the
+camera moved along its axis. If the distance is larger, the camera moved sideways too."""
 _FLAT = 2.0
-"""Spread of virtual depths about a linear function of the place, in sigmas of their noise, up to
-which a scene is flat. Noise alone makes 1; a desk has 5."""
+"""Residual of virtual depths about a linear function of the image position, in sigmas of their
+noise, up to which a scene is flat. Noise alone gives 1; a desk has 5."""
 _ROUNDS = 8
-"""Rounds of a reweighted fit, after which its weights hardly change."""
+"""Number of rounds of a reweighted fit, after which the weights hardly change."""
 
 
 class _Judged(NamedTuple):
-    """What the matches of a pair of views say.
+    """Results of the tests for the matches of one pair of views.
 
     Parameters
     ----------
     moved_px : float
-        Median motion.
+        Median motion of the matches.
     parallax_px : float
-        Median distance from where a homography puts the matches.
+        Median residual of the matches for the best homography.
     off_lines_px : float
-        Median distance from lines through one place.
+        Median distance of the matches from lines through the focus of expansion.
     place : (2,) float64
-        That place from the middle of the image, in image widths.
+        Focus of expansion, relative to the middle of the image, in image widths.
     relief : float
-        Spread of virtual depths about a linear function of the place, in sigmas of their noise.
+        Residual of virtual depths about a linear function of the image position, in sigmas of their
+        noise.
     """
 
     moved_px: float
@@ -80,7 +84,7 @@ class _Judged(NamedTuple):
 
     @property
     def is_radial(self) -> bool:
-        """Whether all matches move on lines through the middle of the image."""
+        """Whether all matches move on lines through one point near the middle of the image."""
         return self.off_lines_px < _RADIAL * self.moved_px and bool(
             np.linalg.norm(self.place) < _MIDDLE
         )
@@ -92,7 +96,7 @@ def describe_motion(pairs: Sequence[PairMatches], image_size: tuple[int, int]) -
     Parameters
     ----------
     pairs : sequence of PairMatches
-        Matches between views, of which most are right.
+        Matches between views, most of which are correct.
     image_size : (int, int)
         Width and height of the raw image.
     """
@@ -144,7 +148,7 @@ def _choose(pairs: Sequence[PairMatches]) -> list[PairMatches]:
 
 
 def _judge(first: FloatArray, second: FloatArray, image_size: tuple[int, int]) -> _Judged:
-    """Judge the matches (n, 3) of two views: place in px, and virtual depth."""
+    """Test the matches of two views, (n, 3) each: position in px and virtual depth."""
     width = float(image_size[0])
     middle = 0.5 * (np.array(image_size) - 1.0)
     before, after = ((points[:, :2] - middle) / width for points in (first, second))
@@ -160,15 +164,16 @@ def _judge(first: FloatArray, second: FloatArray, image_size: tuple[int, int]) -
 
 
 def _fit(design: FloatArray, values: FloatArray, n_rows: int = 1) -> tuple[FloatArray, FloatArray]:
-    """Fit `design @ x = values` robustly; return x and the distance of each match.
+    """Fit `design @ x = values` robustly; return x and the length of each match's residual.
 
     Parameters
     ----------
     design : (n_rows * n, k) float64
-        The rows of a match are n apart.
+        The first n rows hold the first equation of each match, the next n rows the second one, and
+        so on.
     values : (n_rows * n,) float64
     n_rows : int
-        Equations of a match.
+        Number of equations for each match.
     """
     weights = np.ones(len(values) // n_rows)
     for _ in range(_ROUNDS):
@@ -182,7 +187,7 @@ def _fit(design: FloatArray, values: FloatArray, n_rows: int = 1) -> tuple[Float
 
 
 def _fit_homography(before: FloatArray, after: FloatArray) -> float:
-    """Return the median distance of matches from where the best homography puts them."""
+    """Fit a homography to the matches and return the median length of their residuals."""
     x, y = before.T
     one, zero = np.ones_like(x), np.zeros_like(x)
     design = np.concatenate(
@@ -198,9 +203,11 @@ def _fit_homography(before: FloatArray, after: FloatArray) -> float:
 
 
 def _fit_place(before: FloatArray, after: FloatArray) -> tuple[FloatArray, float]:
-    """Return the place nearest to the lines on which matches move, and how far these are off it.
+    """Return the focus of expansion and the median distance of matches from lines through it.
 
-    The distance is that of a match from the line through its first place and the common one.
+    The focus of expansion is the point nearest to all lines on which matches move. The distance is
+    that of the second point of a match from the line through its first point and the focus of
+    expansion.
     """
     moves = after - before
     across = np.column_stack([-moves[:, 1], moves[:, 0]])
@@ -212,10 +219,11 @@ def _fit_place(before: FloatArray, after: FloatArray) -> tuple[FloatArray, float
 
 
 def _measure_relief(places: FloatArray, first_u: FloatArray, second_u: FloatArray) -> float:
-    """Return the spread of virtual depths about a linear function of the place, in their sigmas.
+    """Return the residual of virtual depths about a linear function of the position, in sigmas.
 
-    The noise is measured by what two views say about the same points. Between them, virtual depth
-    changes by a factor that is linear in the place.
+    The noise of virtual depth is estimated from two views of the same points: the virtual depth in
+    the second view is predicted from position and virtual depth in the first one, by a function
+    that is linear in virtual depth and whose coefficients are linear in the position.
     """
     one = np.ones(len(places))
     linear = np.column_stack([one, places])

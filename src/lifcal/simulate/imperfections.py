@@ -36,7 +36,7 @@ class Imperfections:
     object_distortion_distance_mm : float or None
         Distance at which all rays toward one point still meet in one point after the distortion. h
         is then the slope from the main lens' center to the undistorted ray at that distance. None
-        stands for infinity, and h is the slope of the ray itself.
+        stands for an infinite distance; then h is the slope of the ray itself.
     stop_mm : float
         Distance of the aperture stop behind the main lens.
     field_curvature : float
@@ -48,9 +48,10 @@ class Imperfections:
         normal.
     blur_px : float
         Standard deviation of a Gaussian blur on the sensor. The core of the diffraction pattern of
-        an f/3 micro lens has 0.13 px on pixels of 5.5 um.
+        an f/3 micro lens has a standard deviation of 0.13 px on pixels of 5.5 um.
     exposure_drift : float
-        Relative amplitude of a slow change of the exposure over the frames: one period of a sine.
+        Relative amplitude of a slow change of the exposure, which follows one period of a sine over
+        the frames.
     motion_blur : float
         Fraction of the interval between two frames during which the shutter is open. The true pose
         of a frame is that in the middle of the exposure.
@@ -61,11 +62,11 @@ class Imperfections:
     white_aperture : float
         Factor on the radius of the main aperture for the white image.
     gamma : float
-        Recorded values are the light to the power of 1 / gamma.
+        Exponent of the recording: recorded values are the light to the power of 1 / gamma.
     compression : str
-        'none', 'jpeg' (8-bit JPEG files of quality 90), or 'video' (PNG files of frames that went
-        through limited range and coarse quantization of the cosine transform of 8 x 8 pixels, as
-        intra-coded video has them).
+        'none', 'jpeg' (8-bit JPEG files of quality 90), or 'video' (PNG files of frames whose range
+        was limited and whose cosine transforms of 8 x 8 pixels were coarsely quantized, as in
+        intra-coded video).
     """
 
     lattice: str = "ideal"
@@ -147,11 +148,11 @@ _RANGES: dict[str, tuple[float, float]] = {
     "object_distortion_a": (-0.3, 0.3),
     "object_distortion_b": (-0.3, 0.3),
     "object_distortion_distance_mm": (10.0, 1e6),
-    # The stop is at most twice the shortest focal length in front of the main lens, and stays in
-    # front of the array behind it.
+    # A stop in front of the main lens may be up to twice the shortest focal length away from it. A
+    # stop behind the main lens must stand in front of the micro-lens array.
     "stop_mm": (-25.0, 10.0),
-    # 0.1 moves the corners of a 16 mm camera by 0.4 mm, more than the array's distance to the
-    # sensor.
+    # A field curvature of 0.1 moves the image in the corners of a 16 mm camera by 0.4 mm, which is
+    # more than the distance from the array to the sensor.
     "field_curvature": (-0.1, 0.1),
     # A blur of more than a few pixels leaves nothing of a micro image.
     "blur_px": (0.0, 3.0),
@@ -172,6 +173,6 @@ REAL = Imperfections(
     blur_px=0.13,
     exposure_drift=0.03,
 )
-"""The mild imperfections of the cameras named `-real`. The total tilt of 0.030 deg and the jitter
-are about those of published calibrations of Raytrix cameras; the distortion is 0.5 % in the corner
-of `r5-16mm`; the blur is the diffraction of an f/3 micro lens on 5.5 um pixels."""
+"""Mild imperfections of the cameras whose names end in `-real`. The total tilt of 0.030 deg and the
+jitter are similar to those of published calibrations of Raytrix cameras; the distortion is 0.5 % in
+the corner of `r5-16mm`; the blur is the diffraction of an f/3 micro lens on 5.5 um pixels."""
