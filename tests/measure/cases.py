@@ -107,8 +107,6 @@ def make_case(rng, n_tracks=6, n_images=24, *, start_px=0.3, slope=0.0):
         tilts,
         np.full(n, 0.3),
         np.linalg.norm(true - grid.centers_raw_px[lenses], axis=1),
-        np.zeros((n, 3)),
-        np.zeros((n, 3)),
     )
     side = OPTIONS.patch_side
     corners = np.rint(images.places_px).astype(np.int64) - side // 2

@@ -36,8 +36,6 @@ def make_images(camera, rng, n=60):
         np.zeros((n, 2)),
         1.0 / rng.uniform(2.3, 4.5, n),
         radius,
-        np.zeros((n, 3)),
-        np.zeros((n, 3)),
     )
 
 

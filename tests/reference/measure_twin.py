@@ -37,7 +37,7 @@ def shifted_point(point, center, bend, table):
 
 
 def pull_pixels(patch, corner, center, bend, tables, radius):
-    """Return rows of (x, y, value, weight, shift x, shift y) of the pixels that can be used."""
+    """Return rows of (x, y, value, weight) of the pixels that can be used."""
     weights, shifts, drifts = tables
     rows = []
     for (j, i), value in np.ndenumerate(patch):
@@ -45,26 +45,10 @@ def pull_pixels(patch, corner, center, bend, tables, radius):
         m = float(np.hypot(*away))
         if math.isnan(value) or m > radius:
             continue
-        outward = away / m if m > 1e-9 else np.zeros(2)
-        shift = look_up(shifts, m) * outward
-        x, y = center + away - bend * shift - look_up(drifts, m) * outward
-        rows.append([x, y, value, look_up(weights, m), *shift])
+        back = bend * look_up(shifts, m) + look_up(drifts, m)
+        x, y = center + away * (1.0 - back / m if m > 1e-9 else 1.0)
+        rows.append([x, y, value, look_up(weights, m)])
     return np.array(rows)
-
-
-def place_on_texture(pixel, place, inverse, relief):
-    """Return (s, t) of a pixel, by the relations of the relief taken one after the other."""
-    scale, bend, lean = relief[:2], relief[2:4], relief[4:6]
-    away = pixel[:2] - place - lean
-    away = away - (bend @ inverse @ away) * pixel[4:]
-    st = inverse @ away
-    growth = scale @ st
-    return st * (1.0 - growth + growth**2)
-
-
-def blur_on_texture(st, blur, inverse, relief):
-    """Return the covariance of the blur at a place of the texture, where it is not even."""
-    return blur + (relief[6:] @ st) * inverse @ inverse.T
 
 
 def texture_row(s, t, blur, spacing, size):
@@ -86,37 +70,31 @@ def texture_row(s, t, blur, spacing, size):
     return (row + blur[0, 1] * np.outer(dv, dw)).ravel()
 
 
-def texture_normal(pixels, place, inverse, blur, relief, gain, offset, window, spacing, size):
+def texture_normal(pixels, place, inverse, blur, gain, offset, window, spacing, size):
     """Return the normal equations of a texture's coefficients from one image, dense."""
     matrix = np.zeros((size * size, size * size))
     rhs = np.zeros(size * size)
-    for pixel in pixels:
-        value, weight = pixel[2:4]
-        if np.hypot(*(inverse @ (pixel[:2] - place))) > window:
+    for x, y, value, weight in pixels:
+        st = inverse @ (np.array([x, y]) - place)
+        if np.hypot(*st) > window:
             continue
-        st = place_on_texture(pixel, place, inverse, relief)
-        here = blur_on_texture(st, blur, inverse, relief)
-        row = gain * texture_row(*st, here, spacing, size)
+        row = gain * texture_row(*st, blur, spacing, size)
         matrix += weight * np.outer(row, row)
         rhs += weight * row * (value - offset)
     return matrix, rhs
 
 
-def fit_place(pixels, place, inverse, blur, relief, coefficients, window, spacing, size, start):
+def fit_place(pixels, place, inverse, blur, coefficients, window, spacing, size, start):
     """Return (shift x, y, gain, offset) that fit an image best, found by SciPy on these pixels."""
     from scipy.optimize import least_squares
 
     away = (pixels[:, :2] - place) @ inverse.T
     inside = np.hypot(*away.T) <= window
-    used, value, weight = pixels[inside], pixels[inside, 2], pixels[inside, 3]
+    away, value, weight = away[inside], pixels[inside, 2], pixels[inside, 3]
 
     def residuals(x):
-        moved = [place_on_texture(pixel, place + x[:2], inverse, relief) for pixel in used]
-        model = [
-            texture_row(*st, blur_on_texture(st, blur, inverse, relief), spacing, size)
-            @ coefficients
-            for st in moved
-        ]
+        moved = away - inverse @ x[:2]
+        model = [texture_row(s, t, blur, spacing, size) @ coefficients for s, t in moved]
         return np.sqrt(weight) * (value - x[2] * np.array(model) - x[3])
 
     return least_squares(residuals, start, method="lm", xtol=1e-14, ftol=1e-14).x

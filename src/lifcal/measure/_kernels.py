@@ -5,11 +5,10 @@ image of the reference view, with the measured point at its origin. Micro image 
 
     p = place_k + shift_k + A_k (s, t),    A_k = jacobian_k + tilt_k slope^T
 
-in recorded raw coordinates, up to what a surface that recedes changes in second order (`Relief`).
-The slope of the surface is common to all images of the track. Before the fit, each pixel is moved
-to where a pinhole would have seen its content (see `lifcal.virtual.optics`). Pixel values are
-compared as they were recorded: only the texture, which many images determine together, is
-interpolated.
+in recorded raw coordinates. The slope of the surface is common to all images of the track. Before
+the fit, each pixel is moved to where a pinhole would have seen its content (see
+`lifcal.virtual.optics`). Pixel values are compared as they were recorded: only the texture, which
+many images determine together, is interpolated.
 """
 
 from __future__ import annotations
@@ -30,19 +29,10 @@ TOO_FEW_PIXELS = 1
 NO_AGREEMENT = 2
 RAN_AWAY = 3
 
-PIXEL_X, PIXEL_Y, PIXEL_VALUE, PIXEL_WEIGHT, PIXEL_SHIFT_X, PIXEL_SHIFT_Y = 0, 1, 2, 3, 4, 5
-PIXEL_COLUMNS = 6
-"""Number of columns of a list of pixels: raw x and y at which a pinhole would see them, value,
-weight, and the displacement in x and y that a relative defocus of 1 causes."""
-
-RELIEF_SCALE_S, RELIEF_SCALE_T, RELIEF_BEND_S, RELIEF_BEND_T = 0, 1, 2, 3
-RELIEF_LEAN_X, RELIEF_LEAN_Y = 4, 5
-RELIEF_BLUR_S, RELIEF_BLUR_T = 6, 7
-RELIEF_COLUMNS = 8
-"""Number of columns of a relief, that is, of what a surface that recedes changes within a window:
-relative change of the scale for each px of the texture; change of the relative defocus for each px
-of the texture; displacement of the texture in px of the image; change of the variance of the blur
-for each px of the texture."""
+PIXEL_X, PIXEL_Y, PIXEL_VALUE, PIXEL_WEIGHT = 0, 1, 2, 3
+PIXEL_COLUMNS = 4
+"""Number of columns of a list of pixels: raw x and y at which a pinhole would see them, value, and
+weight."""
 
 FOUND_X, FOUND_Y, FOUND_GAIN, FOUND_OFFSET = 0, 1, 2, 3
 FOUND_XX, FOUND_XY, FOUND_YY = 4, 5, 6
@@ -129,11 +119,6 @@ class Images(NamedTuple):
         Relative defocus, by which the tabulated shifts are multiplied.
     blurs : (n,) float64
         Variance of the blur along an axis, px^2.
-    spreads : (n,) float64
-        `blurs` divided by `bends`, with the sign of the latter.
-    perspectives, bend_slopes : (n, 3) float64
-        Relative change of the image's scale, and change of the relative defocus, along the surface;
-        see `MicroImages`.
     """
 
     patches: Float32Array
@@ -147,9 +132,6 @@ class Images(NamedTuple):
     types: IntArray
     bends: FloatArray
     blurs: FloatArray
-    spreads: FloatArray
-    perspectives: FloatArray
-    bend_slopes: FloatArray
 
 
 class SlopePrior(NamedTuple):
@@ -198,17 +180,14 @@ class Patch(NamedTuple):
         Number of pixels.
     inverse : (2, 2) float64
         Inverse of A, which maps raw pixels to the texture.
-    curve : (2, 3) float64
+    curve : (3,) float64
         Result of `curve_texture`.
-    relief : (RELIEF_COLUMNS,) float64
-        Result of `find_relief`.
     """
 
     pixels: FloatArray
     n: int
     inverse: FloatArray
     curve: FloatArray
-    relief: FloatArray
 
 
 @njit(cache=True)
@@ -310,7 +289,7 @@ def pull_pixels(patch, corner, center, kind, bend, tables, pixels):
     """List the usable pixels of a patch, and return how many there are.
 
     `tables` is an `OpticalTables`. `pixels` (at least side^2, PIXEL_COLUMNS) gets the positions at
-    which a pinhole would see them, values, weights and displacements.
+    which a pinhole would see them, values and weights.
     """
     weights, shifts, drifts, radius = tables.weights, tables.shifts, tables.drifts, tables.radius
     n = 0
@@ -331,32 +310,8 @@ def pull_pixels(patch, corner, center, kind, bend, tables, pixels):
             pixels[n, PIXEL_Y] = center[1] + dy * factor
             pixels[n, PIXEL_VALUE] = value
             pixels[n, PIXEL_WEIGHT] = look_up(weights, kind, m)
-            out = look_up(shifts, kind, m) / m if m > 1e-9 else 0.0
-            pixels[n, PIXEL_SHIFT_X] = dx * out
-            pixels[n, PIXEL_SHIFT_Y] = dy * out
             n += 1
     return n
-
-
-@njit(**_OPTIONS, inline="always")
-def find_on_texture(pixels, k, x, y, inverse, relief):
-    """Return where on the texture (s, t) pixel k lies, if the texture's origin is at (x, y).
-
-    Terms of the relief are taken into account to first order, the scale to second order.
-    """
-    dx = pixels[k, PIXEL_X] - x - relief[RELIEF_LEAN_X]
-    dy = pixels[k, PIXEL_Y] - y - relief[RELIEF_LEAN_Y]
-    s = inverse[0, 0] * dx + inverse[0, 1] * dy
-    t = inverse[1, 0] * dx + inverse[1, 1] * dy
-    # The pixel was moved as the defocus at the origin demands.
-    bend = relief[RELIEF_BEND_S] * s + relief[RELIEF_BEND_T] * t
-    dx -= bend * pixels[k, PIXEL_SHIFT_X]
-    dy -= bend * pixels[k, PIXEL_SHIFT_Y]
-    s = inverse[0, 0] * dx + inverse[0, 1] * dy
-    t = inverse[1, 0] * dx + inverse[1, 1] * dy
-    growth = relief[RELIEF_SCALE_S] * s + relief[RELIEF_SCALE_T] * t
-    scale = 1.0 - growth + growth * growth
-    return s * scale, t * scale
 
 
 @njit(**_OPTIONS)
@@ -367,7 +322,6 @@ def add_to_texture(patch, place, gain, offset, window, texture, matrix, rhs):
     of `solve_band`.
     """
     pixels, n, inverse, curve = patch.pixels, patch.n, patch.inverse, patch.curve
-    relief = patch.relief
     spacing, size = texture.spacing, texture.size
     w = np.empty(4)
     v = np.empty(4)
@@ -377,6 +331,7 @@ def add_to_texture(patch, place, gain, offset, window, texture, matrix, rhs):
     ev = np.empty(4)
     row = np.empty(16)
     half = 0.5 * (size - 1)
+    xx, xy, yy = curve[0], curve[1], curve[2]
     for k in range(n):
         dx = pixels[k, PIXEL_X] - place[0]
         dy = pixels[k, PIXEL_Y] - place[1]
@@ -384,11 +339,6 @@ def add_to_texture(patch, place, gain, offset, window, texture, matrix, rhs):
         t = inverse[1, 0] * dx + inverse[1, 1] * dy
         if s * s + t * t > window * window:
             continue
-        s, t = find_on_texture(pixels, k, place[0], place[1], inverse, relief)
-        more = relief[RELIEF_BLUR_S] * s + relief[RELIEF_BLUR_T] * t
-        xx = curve[0, 0] + more * curve[1, 0]
-        xy = curve[0, 1] + more * curve[1, 1]
-        yy = curve[0, 2] + more * curve[1, 2]
         gs = s / spacing + half
         gt = t / spacing + half
         if not on_texture(gs, gt, size):
@@ -423,7 +373,6 @@ def fit_place(patch, start, coefficients, window, texture, steps, last, found):
     measured.
     """
     pixels, n, inverse, curve = patch.pixels, patch.n, patch.inverse, patch.curve
-    relief = patch.relief
     spacing, size = texture.spacing, texture.size
     w = np.empty(4)
     v = np.empty(4)
@@ -432,6 +381,7 @@ def fit_place(patch, start, coefficients, window, texture, steps, last, found):
     ew = np.empty(4)
     ev = np.empty(4)
     half = 0.5 * (size - 1)
+    xx, xy, yy = curve[0], curve[1], curve[2]
     gain = found[FOUND_GAIN]
     offset = found[FOUND_OFFSET]
     normal = np.empty((4, 4))
@@ -450,12 +400,8 @@ def fit_place(patch, start, coefficients, window, texture, steps, last, found):
             t = inverse[1, 0] * dx + inverse[1, 1] * dy
             if s * s + t * t > window * window:
                 continue
-            x, y = start[0] + found[FOUND_X], start[1] + found[FOUND_Y]
-            s, t = find_on_texture(pixels, k, x, y, inverse, relief)
-            more = relief[RELIEF_BLUR_S] * s + relief[RELIEF_BLUR_T] * t
-            xx = curve[0, 0] + more * curve[1, 0]
-            xy = curve[0, 1] + more * curve[1, 1]
-            yy = curve[0, 2] + more * curve[1, 2]
+            s -= inverse[0, 0] * found[FOUND_X] + inverse[0, 1] * found[FOUND_Y]
+            t -= inverse[1, 0] * found[FOUND_X] + inverse[1, 1] * found[FOUND_Y]
             gs = s / spacing + half
             gt = t / spacing + half
             if not on_texture(gs, gt, size):
@@ -558,40 +504,18 @@ def invert_affine(jacobian, tilt, slope, out):
 
 @njit(cache=True)
 def curve_texture(inverse, blur, pixel, spacing, out):
-    """Fill `out` (2, 3) with factors of the texture's second derivatives xx, xy, yy that model blur.
+    """Fill `out` (3,) with factors of the texture's second derivatives xx, xy, yy that model blur.
 
-    The second row is what a variance of 1 px^2 adds to the first. A small blur adds half its covariance times the second derivatives to a value. The covariance is
+    A small blur adds half its covariance times the second derivatives to a value. The covariance is
     that of the image's blur and of its pixel (px^2, along an axis), transformed to the texture by
     `inverse`, minus that of a pixel of the reference view, which the texture contains already.
     """
+    wide = blur + pixel
     scale = 0.5 / (spacing * spacing)
     i = inverse
-    out[1, 0] = scale * (i[0, 0] * i[0, 0] + i[0, 1] * i[0, 1])
-    out[1, 1] = 2.0 * scale * (i[0, 0] * i[1, 0] + i[0, 1] * i[1, 1])
-    out[1, 2] = scale * (i[1, 0] * i[1, 0] + i[1, 1] * i[1, 1])
-    out[0, 0] = (blur + pixel) * out[1, 0] - scale * pixel
-    out[0, 1] = (blur + pixel) * out[1, 1]
-    out[0, 2] = (blur + pixel) * out[1, 2] - scale * pixel
-
-
-@njit(cache=True)
-def find_relief(perspective, bend_slope, spread, slope, inverse, out):
-    """Fill `out` (RELIEF_COLUMNS,) with what a surface of this slope changes within a window.
-
-    `perspective` and `bend_slope` (3,) are rows of `Images`. An aperture ray that is displaced by r
-    on the sensor for a relative defocus of 1 meets the surface where the defocus is another one:
-    by `-(r . s) bend_slope` for a displacement s along it. Averaged over the aperture, whose
-    variance is `spread / bend`, the image is displaced by minus half the gradient of the blur's
-    variance.
-    """
-    for a in range(2):
-        out[RELIEF_SCALE_S + a] = perspective[a] + perspective[2] * slope[a]
-        out[RELIEF_BEND_S + a] = bend_slope[a] + bend_slope[2] * slope[a]
-    s, t = out[RELIEF_BEND_S], out[RELIEF_BEND_T]
-    out[RELIEF_LEAN_X] = -spread * (inverse[0, 0] * s + inverse[1, 0] * t)
-    out[RELIEF_LEAN_Y] = -spread * (inverse[0, 1] * s + inverse[1, 1] * t)
-    out[RELIEF_BLUR_S] = 2.0 * spread * s
-    out[RELIEF_BLUR_T] = 2.0 * spread * t
+    out[0] = scale * (wide * (i[0, 0] * i[0, 0] + i[0, 1] * i[0, 1]) - pixel)
+    out[1] = 2.0 * scale * wide * (i[0, 0] * i[1, 0] + i[0, 1] * i[1, 1])
+    out[2] = scale * (wide * (i[1, 0] * i[1, 0] + i[1, 1] * i[1, 1]) - pixel)
 
 
 @njit(cache=True)
@@ -644,7 +568,6 @@ def add_to_slope(patch, found, place, tilt, coefficients, window, texture, sums)
     The image's position, gain and offset are unknown as well and are eliminated.
     """
     pixels, n, inverse, curve = patch.pixels, patch.n, patch.inverse, patch.curve
-    relief = patch.relief
     spacing, size = texture.spacing, texture.size
     w = np.empty(4)
     v = np.empty(4)
@@ -656,18 +579,17 @@ def add_to_slope(patch, found, place, tilt, coefficients, window, texture, sums)
     normal = np.zeros((6, 6))
     rhs = np.zeros(6)
     half = 0.5 * (size - 1)
+    xx, xy, yy = curve[0], curve[1], curve[2]
     # A change of the slope moves the texture at (s, t) by tilt (slope . (s, t)) in the image.
     move_s = inverse[0, 0] * tilt[0] + inverse[0, 1] * tilt[1]
     move_t = inverse[1, 0] * tilt[0] + inverse[1, 1] * tilt[1]
     for k in range(n):
-        x, y = place[0] + found[FOUND_X], place[1] + found[FOUND_Y]
-        s, t = find_on_texture(pixels, k, x, y, inverse, relief)
+        dx = pixels[k, PIXEL_X] - place[0] - found[FOUND_X]
+        dy = pixels[k, PIXEL_Y] - place[1] - found[FOUND_Y]
+        s = inverse[0, 0] * dx + inverse[0, 1] * dy
+        t = inverse[1, 0] * dx + inverse[1, 1] * dy
         if s * s + t * t > window * window:
             continue
-        more = relief[RELIEF_BLUR_S] * s + relief[RELIEF_BLUR_T] * t
-        xx = curve[0, 0] + more * curve[1, 0]
-        xy = curve[0, 1] + more * curve[1, 1]
-        yy = curve[0, 2] + more * curve[1, 2]
         gs = s / spacing + half
         gt = t / spacing + half
         if not on_texture(gs, gt, size):
@@ -764,8 +686,7 @@ def measure_tracks(
             status[image] = MEASURED
         noises[track] = math.nan
         inverse = np.empty((max(n_images, 1), 2, 2))
-        curves = np.empty((max(n_images, 1), 2, 3))
-        reliefs = np.empty((max(n_images, 1), RELIEF_COLUMNS))
+        curves = np.empty((max(n_images, 1), 3))
         sums = np.empty(SLOPE_SUMS)
         misfits = np.empty(n_images)
         for turn in range(rounds):
@@ -775,20 +696,12 @@ def measure_tracks(
                 image = first + k
                 invert_affine(jacobians[image], tilts[image], slopes[track], inverse[k])
                 curve_texture(inverse[k], blurs[image], settings.pixel, spacing, curves[k])
-                find_relief(
-                    images.perspectives[image],
-                    images.bend_slopes[image],
-                    images.spreads[image],
-                    slopes[track],
-                    inverse[k],
-                    reliefs[k],
-                )
                 if status[image] != MEASURED:
                     continue
                 place[0] = places[image, 0] + found[image, FOUND_X]
                 place[1] = places[image, 1] + found[image, FOUND_Y]
                 add_to_texture(
-                    Patch(pixels[k], counts[k], inverse[k], curves[k], reliefs[k]),
+                    Patch(pixels[k], counts[k], inverse[k], curves[k]),
                     place,
                     found[image, FOUND_GAIN],
                     found[image, FOUND_OFFSET],
@@ -819,7 +732,7 @@ def measure_tracks(
             for k in range(n_images):
                 image = first + k
                 good = fit_place(
-                    Patch(pixels[k], counts[k], inverse[k], curves[k], reliefs[k]),
+                    Patch(pixels[k], counts[k], inverse[k], curves[k]),
                     places[image],
                     rhs,
                     window,
@@ -881,7 +794,7 @@ def measure_tracks(
                 image = first + k
                 if status[image] == MEASURED:
                     add_to_slope(
-                        Patch(pixels[k], counts[k], inverse[k], curves[k], reliefs[k]),
+                        Patch(pixels[k], counts[k], inverse[k], curves[k]),
                         found[image],
                         places[image],
                         tilts[image],

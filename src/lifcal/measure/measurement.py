@@ -261,9 +261,6 @@ def measure(
     bends, blurs = defocus_terms(images, optics)
     with np.errstate(over="ignore"):
         blur_variances = 0.25 * blurs**2  # variance of a disc along an axis
-    focal = optics.focal_rhos[types]
-    known = np.isfinite(focal)
-    focal = np.where(known, focal, 1.0)
     centers = grid.centers_raw_px[images.lenses]
     slopes = np.zeros((len(tracks), 2)) if slopes is None else slopes.copy()
     means = np.zeros((len(tracks), 2)) if slope_means is None else slope_means
@@ -287,9 +284,6 @@ def measure(
             types=types,
             bends=bends,
             blurs=blur_variances,
-            spreads=0.25 * (optics.blur_px * focal) ** 2 * bends,
-            perspectives=images.perspectives,
-            bend_slopes=np.where(known[:, None], -images.rho_slopes / focal[:, None], 0.0),
         ),
         _kernels.OpticalTables(
             weights=optics.weights.astype(np.float64),

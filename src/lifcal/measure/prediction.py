@@ -29,10 +29,6 @@ class MicroImages:
         Inverse virtual depth 1 / u of the point in the view.
     offsets_px : (n,) float64
         Distance from the micro-image center.
-    perspectives, rho_slopes : (n, 3) float64
-        Relative change of the image's scale, and change of 1 / u, along the surface: for one px of
-        the texture along x and y if the surface faces the reference view, and for the surface's
-        slope times texture px.
     """
 
     tracks: IntArray
@@ -43,8 +39,6 @@ class MicroImages:
     tilts: FloatArray
     rhos: FloatArray
     offsets_px: FloatArray
-    perspectives: FloatArray
-    rho_slopes: FloatArray
 
     def __len__(self) -> int:
         return len(self.tracks)
@@ -60,8 +54,6 @@ class MicroImages:
             self.tilts[keep],
             self.rhos[keep],
             self.offsets_px[keep],
-            self.perspectives[keep],
-            self.rho_slopes[keep],
         )
 
 
@@ -155,8 +147,6 @@ def predict(
     tangents = np.einsum("nij,njk->nik", geometry.rotations[views], tangents_world[tracks])
     places = distortion.distort(center + offset, principal)
     moves = np.matmul(by_point, np.matmul(by_cam, tangents))
-    # Along a plane, both z and w are linear, and an image is a linear function divided by w.
-    nearer = tangents[:, 2, :] / w[:, None]
     return MicroImages(
         tracks,
         views,
@@ -166,6 +156,4 @@ def predict(
         np.ascontiguousarray(moves[:, :, 2]),
         z / w,
         np.linalg.norm(places - recorded, axis=1),
-        -alpha[:, None] * nearer,
-        (1.0 - alpha * z / w)[:, None] * nearer,
     )
