@@ -3,8 +3,9 @@
     python -m benchmarks executors
     python -m benchmarks.executors --camera mini --frames 6 --queued 40      a quick look
 
-Both engines process the same frames alternately, twice, in one run. Each has two worker processes,
-which have processed frames of the recording before the measurement starts. The memory is the peak
+Both engines process the same frames in turn, three times in one run, because the speed of a machine
+changes with time. Each has two worker processes, which have processed frames of the recording
+before the measurement starts. The memory is the peak
 of the largest process of `lifcal focus --jobs 2`, with 400 frames and with a tenth of them.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,7 +36,7 @@ from lifcal.virtual import DepthOptions
 WORKERS = 2
 _RENDERED = 4
 """Number of different frames that are rendered; the recording repeats them under other names."""
-_ROUNDS = 2
+_ROUNDS = 3
 
 
 def run(camera: str = "r5-16mm", frames: int = 24, queued: int = 400) -> list[Figure]:
@@ -105,17 +107,19 @@ def _focus(folder: Path, raws: list[str], out: Path, executor: Executor | None) 
 
 
 def _time_engines(folder: Path) -> dict[str, float]:
-    """Return the shortest time of each engine; check that they write the same files."""
+    """Return the median time of each engine; check that they write the same files."""
     raws = [str(path) for path in sorted((folder / "raw").iterdir())]
     found: dict[str, list[float]] = {"jobs": [], "dask": []}
-    for engine, times in found.items():
-        with _open(engine) as executor:
-            _focus(folder, raws[: 2 * WORKERS], folder / f"warm-{engine}", executor)
-            for number in range(_ROUNDS):
+    for number in range(_ROUNDS):
+        for engine, times in found.items():
+            with _open(engine) as executor:
+                warm = folder / f"warm-{engine}-{number}"
+                _focus(folder, raws[: 2 * WORKERS], warm, executor)
                 out = folder / f"{engine}-{number}"
                 times.append(_focus(folder, raws, out, executor))
     _check_same(folder / "jobs-0", folder / "dask-0")
-    return {engine: min(times) for engine, times in found.items()}
+    print(" ".join(f"{k}: {[round(t, 2) for t in v]} s" for k, v in found.items()), flush=True)
+    return {engine: statistics.median(times) for engine, times in found.items()}
 
 
 def _check_same(first: Path, second: Path) -> None:
