@@ -54,6 +54,7 @@ from lifcal.simulate import (
     SimulationOptions,
     write_sequence,
 )
+from lifcal.simulate.cameras import CAMERAS
 from lifcal.simulate.sensor import expose
 from lifcal.virtual import (
     DepthOptions,
@@ -147,8 +148,9 @@ class Recording:
             self.vignetting = vignetting_from_white(self.simulation.render_white())
             self.frames = [self.simulation.render_frame(index) for index in frames]
         else:
-            self.camera = replace(self.camera, distortion=distortion or self.camera.distortion)
-            optics = replace(self.simulation.optics, camera=self.camera)
+            design = CAMERAS[CAMERA]
+            optics = replace(design, distortion=distortion or design.distortion).build()
+            self.camera = optics.camera
             self.vignetting = vignetting_from_white(Renderer(optics, 64).render_white(0))
             packed = PackedScene(scene or self.simulation.scene)
             self.frames = [self._render(optics, packed, index) for index in frames]
