@@ -114,6 +114,8 @@ def check_folder(path: str | Path, made_by: str) -> None:
     """Raise DataError if a folder is not there; `made_by` is the command that makes it."""
     if not Path(path).exists():
         raise DataError(f"{path}: no such folder; needs one that {made_by} wrote")
+    if not Path(path).is_dir():
+        raise DataError(f"{path}: is a file; needs the folder that {made_by} wrote")
 
 
 def natural_key(path: Path) -> list[tuple[int, int, str]]:

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,20 @@ def test_a_full_disk_is_one_line(tmp_path):
     done = lifcal(*SIMULATE, "-o", tmp_path / "out", preexec_fn=limit_file_size)
     assert_one_line_error(done, "cannot write")
     assert not list((tmp_path / "out").rglob(".*"))
+
+
+def test_a_full_standard_output_is_one_line(recording):
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    for words in (("show",), ("show", "--json")):
+        with Path("/dev/full").open("w") as full:
+            command = [sys.executable, "-m", "lifcal", "camera", *words]
+            command.append(str(recording / "truth" / "camera.json"))
+            done = subprocess.run(
+                command, check=False, stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "standard output: cannot write" in done.stderr
 
 
 def test_camera_show(recording):

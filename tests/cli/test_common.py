@@ -276,7 +276,7 @@ def test_clean_frees_what_can_be_made_again(finished, here):
 
 def test_clean_touches_nothing_else(finished, here, tmp_path):
     (tmp_path / "photos" / "cache").mkdir(parents=True)
-    assert_one_line_error(here("clean", tmp_path / "photos"), "was not written by lifcal")
+    assert_one_line_error(here("clean", tmp_path / "photos"), "holds nothing to remove")
     assert (tmp_path / "photos" / "cache").exists()
     assert_one_line_error(here("clean", tmp_path / "none"), "no such folder")
     (finished / "camera.json").unlink()

@@ -22,7 +22,6 @@ from lifcal.camera import read_camera
 from lifcal.cli.app import app
 from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.export import open_calibration
-from lifcal.files import write_text
 from lifcal.geometry import Trajectory, read_tum, write_tum
 from lifcal.imaging.frames import open_frames
 from lifcal.imaging.markers import draw_marker
@@ -153,7 +152,9 @@ def test_all_files_are_there(recording, found):
     assert lines[1::2] == [f"# {index:04d}.png" for index in range(FRAMES)]
     observations = read_observations(found.folder / "observations.csv")
     assert len(observations) == found.summary["n_observations"]
-    assert found.verdict in (found.folder / "report.html").read_text()
+    report = (found.folder / "report.html").read_text()
+    assert found.verdict in report
+    assert f"--white {recording.sources['white']} -o rgbd" in report  # the command that comes next
     header = (found.folder / "cameras.ply").read_text().split("end_header")[0]
     assert f"element vertex {5 * FRAMES}" in header
     assert "Calibration(f_L" in repr(found)
@@ -315,10 +316,16 @@ def test_force_keeps_the_old_calibration_beside(found, tmp_path):
     guard_finished(out, {**inputs, "options": {**inputs["options"], "rounds": 9}}, True, told)
     assert [each.code for each in told.findings] == ["calibration-kept"]
     assert read_files(tmp_path / "out-old-1") == old
-    assert read_files(out) == old  # its images can be used again
-    write_text(out / "camera.json", "new")
-    assert read_files(tmp_path / "out-old-1") == old
-    shutil.copy(found.folder / "camera.json", out)
+    images = {path: content for path, content in old.items() if Path(path).name not in FILES}
+    assert len(images) < len(old)
+    assert read_files(out) == images  # they can be used again; nothing of other settings is left
+
+    # Interrupted, and begun again: there is nothing to keep.
+    guard_finished(out, {**inputs, "options": {**inputs["options"], "rounds": 9}}, True, told)
+    assert len(told.findings) == 1
+    assert not (tmp_path / "out-old-2").exists()
+    shutil.rmtree(out)
+    shutil.copytree(found.folder, out)
 
     guard_finished(out, {**inputs, "settings": {**inputs["settings"], "scale": 1.0}}, True, told)
     assert read_files(tmp_path / "out-old-2") == old

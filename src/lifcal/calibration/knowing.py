@@ -36,8 +36,8 @@ _MOST_POINTS = 150
 """Points with which the worth of a frame is computed: more say the same and take longer."""
 _STEP = 0.2
 """Length of a proposed motion as a part of the median distance of the scene: 20 cm at one metre."""
-_MOST_AHEAD = 999
-"""Largest number of frames that is told: beyond, no one would count."""
+_MOST_AHEAD = 100
+"""Largest number of further frames that is predicted: beyond, the prediction would not hold."""
 _INTRINSICS = ("F", "c_x", "c_y", "alpha", "beta")
 """Intrinsics whose joint uncertainty decides whether a frame is worth measuring."""
 
@@ -441,7 +441,9 @@ class Worth:
             assert frames is not None
             frames = max(frames, min(math.ceil(need), _MOST_AHEAD))
         text = MOTIONS[motion][0]
-        if frames:
+        if frames == _MOST_AHEAD:
+            text += f" ({_MOST_AHEAD} or more frames to the targets)"
+        elif frames:
             text += f" (about {frames} more frame{'s' if frames > 1 else ''} to the targets)"
         return Advice(motion, text, weakest, frames)
 

@@ -5,8 +5,10 @@ Results go to standard output; progress and errors go to standard error.
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
+import os
 import sys
 import time
 import traceback
@@ -211,7 +213,8 @@ def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
         @functools.wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
+                sys.stdout.flush()  # an error of writing must not come after the command
             except LifcalError as error:
                 if _traces:
                     traceback.print_exc()
@@ -227,6 +230,11 @@ def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
             except BrokenPipeError:
                 raise SystemExit(EXIT_ERROR) from None
             except Exception as error:
+                if getattr(error, "errno", None) == errno.ENOSPC:
+                    # Functions that write files name them in an error of their own.
+                    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 (until the exit)
+                    say_error("standard output: cannot write: no space left")
+                    raise SystemExit(EXIT_ERROR) from None
                 if "cannot cache function" in str(error):  # numba's
                     say_error(
                         "compiled loops need a folder that can be written, even for temporary "
@@ -236,6 +244,7 @@ def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
                 traceback.print_exc()
                 say_error("this is a bug in lifcal: please report it with the lines above")
                 raise SystemExit(EXIT_BUG) from None
+            return result
 
         return run
 

@@ -22,7 +22,7 @@ Scheduler = Annotated[
     typer.Option(
         metavar="ADDRESS",
         help="Make the frames on a Dask cluster: address of its scheduler, tcp://host:8786. Raws "
-        "and results must be on storage that all workers share. Needs lifcal[cluster].",
+        "and results must be on storage that all workers share. Needs the extra `cluster`.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -216,6 +216,8 @@ def _print_summary(run: RgbdRun) -> None:
         "pixels",
         soft_wrap=True,
     )
+    if run.fused:
+        output().print(f"fused.ply: {run.fused} points of all frames with a pose", soft_wrap=True)
     if not metric:
         return
     factor, sigma_factor = run.setup.depth_factor, run.setup.sigma_factor

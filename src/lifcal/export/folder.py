@@ -18,6 +18,7 @@ from lifcal.errors import ConfigError, DataError, InputError
 from lifcal.files import read_bytes, read_json
 from lifcal.geometry import RigidTransform, read_tum
 from lifcal.reconstruction import Observations, Reconstruction, read_observations
+from lifcal.sources import check_folder
 from lifcal.virtual import DepthOptions
 
 _SAME_TIME_S = 2e-6
@@ -190,8 +191,7 @@ def open_calibration(folder: str | Path, world: int = 1) -> StoredCalibration:
         If the folder, camera.json or poses.txt is missing or broken.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; needs one that lifcal calibrate wrote")
+    check_folder(folder, "lifcal calibrate")
     camera = read_camera(folder / "camera.json")
     known, n_worlds = _read_frames(folder, world)
     if not 1 <= world <= n_worlds:

@@ -289,7 +289,8 @@ def _calibrate(
     views = [view for view in bench.views if view.index in used]
     bias = measure_depth_bias(adjustment, DepthMaps(views, bench.image_scale), len(views))
     adjustment = replace(adjustment, camera=replace(adjustment.camera, depth_bias=bias))
-    summary = _write_all(folder, run, bench, adjustment, inputs, clock, added)
+    white = sources.get("white")
+    summary = _write_all(folder, run, bench, adjustment, inputs, clock, added, white)
     return Calibration(adjustment.camera, summary, folder, adjustment, problems, len(frames))
 
 
@@ -376,6 +377,7 @@ def _write_all(
     inputs: Mapping[str, Any],
     clock: _Clock,
     added: AddedCalibration | None,
+    white: Path | None,
 ) -> dict[str, Any]:
     views = adjustment.problem.observations.view_ids
     registered = set(views.tolist())
@@ -423,6 +425,7 @@ def _write_all(
             "frames": len(names),
             "first frame": run.usable.frames.source(0),
             "grid": run.setup.grid.get("source"),
+            "white image": None if white is None else str(white),
             "options": bench.options.as_dict(),
             "settings": dict(run.store.settings),
         },

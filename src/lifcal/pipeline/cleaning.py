@@ -68,8 +68,8 @@ def clean_folder(folder: Path, *, dry_run: bool = False) -> Cleaning:
     records = [name for name in _REMOVABLE if (folder / name).is_file()]
     if not records:
         raise DataError(
-            f"{folder}: was not written by lifcal calibrate, focus or depth "
-            f"(no {' or '.join(_REMOVABLE)})"
+            f"{folder}: holds nothing to remove: no run of lifcal calibrate, focus or depth has "
+            f"made images there (no {' or '.join(_REMOVABLE)})"
         )
     if records == ["focus.json"] and not (folder / "camera.json").is_file():
         raise DataError(

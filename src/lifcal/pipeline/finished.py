@@ -34,6 +34,8 @@ FILES = (
     "report.html",
 )
 """What a calibration writes, besides focused images and maps of virtual depth."""
+_FOR_EACH_WORLD = ("poses.txt", "points.ply", "cameras.ply")
+"""Results that every world has its own of."""
 _MOST_TOLD = 4
 """Differences that a message names; more of them do not help."""
 
@@ -92,7 +94,7 @@ def compute_key(inputs: Mapping[str, Any]) -> str:
 def digest_results(folder: Path) -> dict[str, str | None]:
     """Return what tells the files that a summary belongs to from others."""
     names = list(FILES[: FILES.index("summary.json")])
-    for name in ("poses.txt", "points.ply", "cameras.ply"):
+    for name in _FOR_EACH_WORLD:
         world = 1
         while (folder / name_for_world(name, world)).is_file():
             names.append(name_for_world(name, world))
@@ -142,6 +144,8 @@ def guard_finished(
         _keep(folder, beside)
         if _read_settings(folder) != inputs["settings"]:
             _clear(folder)
+        else:
+            _remove_results(folder)
     text = f"{folder}: the calibration that was there is kept as {beside} ({told})"
     listener.finding(Finding.of("calibration-kept", text, kept=str(beside)))
     return True
@@ -233,6 +237,20 @@ def _link(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:  # a drive without hard links
         shutil.copy2(source, target)
+
+
+def _remove_results(folder: Path) -> None:
+    """Remove the results of a calibration, of which there is a copy; images stay.
+
+    A run that is interrupted then leaves no results of other settings, and can be continued.
+    """
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
+        if name in _FOR_EACH_WORLD:
+            world = 1
+            while (path := folder / name_for_world(name, world)).is_file():
+                path.unlink()
+                world += 1
 
 
 def _clear(folder: Path) -> None:

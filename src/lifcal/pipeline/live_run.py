@@ -535,7 +535,7 @@ def _doubt_sigmas() -> Finding:
     """Return what is known of the standard deviations of online calibrations."""
     return Finding.of(
         "online-sigmas",
-        "the standard deviations of an online calibration have hardly been tested "
+        "the standard deviations of an online calibration are too small on some recordings "
         "(docs/theory/online.md): calibrate the recorded frames with lifcal calibrate before you "
         "rely on the result",
     )

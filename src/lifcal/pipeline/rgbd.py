@@ -234,6 +234,8 @@ class RgbdRun:
         How many of them were done by a run before.
     findings : list of Finding
         What a user should know of the camera and the frames.
+    fused : int
+        Number of points of the fused cloud; 0 if there is none.
     """
 
     store: RgbdStore
@@ -241,6 +243,7 @@ class RgbdRun:
     done: list[str] = field(default_factory=list)
     kept: int = 0
     findings: list[Finding] = field(default_factory=list)
+    fused: int = 0
 
     @property
     def setup(self) -> RgbdSetup:
@@ -778,7 +781,9 @@ def _fuse(
             if mesh is not None:
                 mesh.add(found.depth_mm, image, found.world_from_cam)
             step("")
-    write_cloud(folder / "fused.ply", fusion.result())
+    cloud = fusion.result()
+    write_cloud(folder / "fused.ply", cloud)
+    run.fused = len(cloud)
     if mesh is not None:
         corners, triangles = mesh.result()
         write_cloud(folder / "mesh.ply", corners, triangles)

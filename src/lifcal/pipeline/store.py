@@ -361,7 +361,8 @@ class FolderStore(FrameStore[S, E]):
         if not known:
             if used:
                 raise DataError(
-                    f"{folder}: is not empty and holds no {form.name}. Choose another folder"
+                    f"{folder}: is not empty, and no run of this command has written there (no "
+                    f"{form.name}). Choose another folder"
                 )
             remove_parts(folder)
             return store

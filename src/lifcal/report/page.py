@@ -199,9 +199,10 @@ def _next(summary: Mapping[str, Any]) -> str:
     raws = shlex.quote(str(Path(str(first)).parent)) if first else _RAWS
     place = shlex.quote(str(folder))
     camera = shlex.quote(str(folder / "camera.json"))
+    white = made.get("white image")
     commands = [
         f"lifcal depth {raws} --camera {camera} --poses {shlex.quote(str(folder / 'poses.txt'))} "
-        "-o rgbd",
+        f"{f'--white {shlex.quote(str(white))} ' if white else ''}-o rgbd",
         "lifcal view rgbd",
         f"lifcal export {place} --to colmap -o colmap",
     ]
