@@ -228,7 +228,7 @@ def calibrate(
 
 def _parse_known(text: str) -> str | dict[str, float | str]:
     """Return a camera file, or what is known of each length: a number or a camera file."""
-    if "=" not in text and (text.lower().endswith(".json") or Path(text).is_dir()):
+    if text and "=" not in text and (text.lower().endswith(".json") or Path(text).is_dir()):
         return text
     known: dict[str, float | str] = {}
     for part in text.split(","):
