@@ -5,8 +5,8 @@
 
 Both engines process the same frames in turn, three times in one run, because the speed of a machine
 changes with time. Each has two worker processes, which have processed frames of the recording
-before the measurement starts. The memory is the peak
-of the largest process of `lifcal focus --jobs 2`, with 400 frames and with a tenth of them.
+before the measurement starts. The memory is the peak of the largest process of `lifcal focus
+--jobs 2`, with 400 frames and with a tenth of them.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def check_files(*paths: str | Path | None) -> None:
 
 
 def check_folder(path: str | Path, made_by: str) -> None:
-    """Raise DataError if a folder is not there; `made_by` is the command that makes it."""
+    """Raise DataError if a path is not a folder; `made_by` is the command that makes it."""
     if not Path(path).exists():
         raise DataError(f"{path}: no such folder; needs one that {made_by} wrote")
     if not Path(path).is_dir():

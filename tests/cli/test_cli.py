@@ -150,7 +150,7 @@ def test_a_full_standard_output_is_one_line(recording):
                 command, check=False, stdout=full, stderr=subprocess.PIPE, text=True
             )
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert "standard output: cannot write" in done.stderr
+        assert "no space left for standard output" in done.stderr
 
 
 def test_camera_show(recording):

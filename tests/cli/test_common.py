@@ -15,6 +15,7 @@ from rich.table import Table
 import lifcal
 from lifcal.cli import _console
 from lifcal.cli.app import app
+from lifcal.errors import InputError
 from tests.cli.process import HEAVY, assert_one_line_error
 
 
@@ -272,6 +273,21 @@ def test_clean_frees_what_can_be_made_again(finished, here):
     left = {path.name for path in finished.rglob("*") if path.is_file()}
     assert left == {"focus.json", "camera.json", "0.png"}
     assert "freed 0.0 MB in 0 files" in here("clean", finished).stdout
+
+
+def test_a_file_is_not_the_folder_of_a_run(here, tmp_path):
+    (tmp_path / "camera.json").write_text("{}")
+    for words in (("export", "--to", "colmap", "-o", tmp_path / "x"), ("view",)):
+        done = here(words[0], tmp_path / "camera.json", *words[1:])
+        assert_one_line_error(done, "camera.json: is a file; needs the folder that")
+
+
+def test_known_optics_are_taken_from_the_folder_of_a_calibration(tmp_path):
+    from lifcal.cli.calibrate import _parse_known
+
+    assert _parse_known(str(tmp_path)) == str(tmp_path)
+    with pytest.raises(InputError, match=r"needs a camera\.json"):
+        _parse_known(str(tmp_path / "none"))
 
 
 def test_clean_touches_nothing_else(finished, here, tmp_path):

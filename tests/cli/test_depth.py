@@ -63,6 +63,7 @@ def results(recording, tmp_path_factory):
     done = lifcal(*arguments(recording[0], out), "--poses", recording[0] / "poses.txt")
     assert done.returncode == 0, done.stderr
     assert "3 frames of 320 x 240 px" in done.stdout
+    assert f"fused.ply: {len(read_cloud(out / 'fused.ply'))} points" in done.stdout
     return out
 
 

@@ -120,8 +120,9 @@ class Advice:
     parameter : str
         The weakest parameter, which the motion helps.
     frames : int or None
-        About so many more frames of this kind until all targets are met; None if they would not be
-        met by any number of frames, because of an error that all frames share.
+        About so many more frames of this kind until all targets are met, 100 if there are more;
+        None if they would not be met by any number of frames, because of an error that all frames
+        share.
     """
 
     motion: str

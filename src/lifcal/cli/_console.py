@@ -231,9 +231,11 @@ def verb(resume_hint: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
                 raise SystemExit(EXIT_ERROR) from None
             except Exception as error:
                 if getattr(error, "errno", None) == errno.ENOSPC:
-                    # Functions that write files name them in an error of their own.
+                    # Functions that write results name the file in an error of their own.
                     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 (until the exit)
-                    say_error("standard output: cannot write: no space left")
+                    say_error(
+                        "no space left for standard output, or in the folder for temporary files"
+                    )
                     raise SystemExit(EXIT_ERROR) from None
                 if "cannot cache function" in str(error):  # numba's
                     say_error(

@@ -93,13 +93,19 @@ def compute_key(inputs: Mapping[str, Any]) -> str:
 
 def digest_results(folder: Path) -> dict[str, str | None]:
     """Return what tells the files that a summary belongs to from others."""
-    names = list(FILES[: FILES.index("summary.json")])
+    names = [*FILES[: FILES.index("summary.json")], *_list_worlds(folder)]
+    return digest_files({name: folder / name for name in names})
+
+
+def _list_worlds(folder: Path) -> list[str]:
+    """Return the names of results of the second and further worlds."""
+    found = []
     for name in _FOR_EACH_WORLD:
         world = 1
         while (folder / name_for_world(name, world)).is_file():
-            names.append(name_for_world(name, world))
+            found.append(name_for_world(name, world))
             world += 1
-    return digest_files({name: folder / name for name in names})
+    return found
 
 
 def guard_finished(
@@ -244,13 +250,8 @@ def _remove_results(folder: Path) -> None:
 
     A run that is interrupted then leaves no results of other settings, and can be continued.
     """
-    for name in FILES:
+    for name in [*FILES, *_list_worlds(folder)]:
         (folder / name).unlink(missing_ok=True)
-        if name in _FOR_EACH_WORLD:
-            world = 1
-            while (path := folder / name_for_world(name, world)).is_file():
-                path.unlink()
-                world += 1
 
 
 def _clear(folder: Path) -> None:

@@ -200,9 +200,10 @@ def _next(summary: Mapping[str, Any]) -> str:
     place = shlex.quote(str(folder))
     camera = shlex.quote(str(folder / "camera.json"))
     white = made.get("white image")
+    flat = f"--white {shlex.quote(str(white))} " if white else ""
     commands = [
         f"lifcal depth {raws} --camera {camera} --poses {shlex.quote(str(folder / 'poses.txt'))} "
-        f"{f'--white {shlex.quote(str(white))} ' if white else ''}-o rgbd",
+        f"{flat}-o rgbd",
         "lifcal view rgbd",
         f"lifcal export {place} --to colmap -o colmap",
     ]
