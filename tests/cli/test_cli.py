@@ -142,12 +142,14 @@ def test_a_full_disk_is_one_line(tmp_path):
 def test_a_full_standard_output_is_one_line(recording):
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
+    # Python writes what it has buffered when it ends, unless this variable is set.
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     for words in (("show",), ("show", "--json")):
         with Path("/dev/full").open("w") as full:
             command = [sys.executable, "-m", "lifcal", "camera", *words]
             command.append(str(recording / "truth" / "camera.json"))
             done = subprocess.run(
-                command, check=False, stdout=full, stderr=subprocess.PIPE, text=True
+                command, check=False, stdout=full, stderr=subprocess.PIPE, text=True, env=buffered
             )
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert "no space left for standard output" in done.stderr
