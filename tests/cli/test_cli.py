@@ -139,19 +139,25 @@ def test_a_full_disk_is_one_line(tmp_path):
     assert not list((tmp_path / "out").rglob(".*"))
 
 
-def test_a_full_standard_output_is_one_line(recording):
+def test_a_full_standard_output_is_one_line(recording, tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     # Python writes what it has buffered when it ends, unless this variable is set.
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    for words in (("show",), ("show", "--json")):
+    for name in ("focus.json", "camera.json"):
+        (tmp_path / name).touch()
+    camera = recording / "truth" / "camera.json"
+    for words in (
+        ("camera", "show", camera),
+        ("camera", "show", camera, "--json"),  # more than the buffer holds
+        ("clean", tmp_path, "--dry-run", "--json"),  # less than that
+    ):
         with Path("/dev/full").open("w") as full:
-            command = [sys.executable, "-m", "lifcal", "camera", *words]
-            command.append(str(recording / "truth" / "camera.json"))
+            command = [sys.executable, "-m", "lifcal", *map(str, words)]
             done = subprocess.run(
                 command, check=False, stdout=full, stderr=subprocess.PIPE, text=True, env=buffered
             )
-        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
         assert "no space left for standard output" in done.stderr
 
 
