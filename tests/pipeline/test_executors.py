@@ -132,9 +132,15 @@ def test_a_cluster_writes_the_same_bytes(recording, expected, cluster, verb, tmp
 
 
 def test_a_killed_process_changes_nothing(recording, expected, tmp_path):
+    """A process can be killed while it writes, and then leaves a file that is not complete."""
+
+    def kill():
+        started[0].kill()
+        (tmp_path / "out" / "virtual_depth" / ".1.tiff.x.lifcal-part").touch()
+
     with WorkerProcesses(2) as executor:
         started = executor._context.started
-        told = Told(lambda: started[0].kill())
+        told = Told(kill)
         focus(recording, tmp_path / "out", executor, told)
         assert started[0].exitcode == -signal.SIGKILL
     assert_same("focus", tmp_path / "out", told, expected)

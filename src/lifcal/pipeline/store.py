@@ -197,6 +197,11 @@ class FolderImages:
         except OSError:
             return -1
 
+    def remove_parts(self) -> None:
+        """Remove incompletely written images, which processes leave behind that are killed."""
+        for place in {path.parent for path in self.paths("").values()}:
+            remove_parts(place)
+
 
 def _list_writers() -> dict[str, Callable[[Path, Any], None]]:
     from lifcal.imaging.files import write_float_tiff, write_png
@@ -372,8 +377,8 @@ class FolderStore(FrameStore[S, E]):
             raise DataError(f"{error}. Choose another folder, or remove this one") from None
         store._check_same(content)
         store._take_over(content)
-        for place in {folder, *(path.parent for path in store.images.paths("").values())}:
-            remove_parts(place)
+        remove_parts(folder)
+        store.images.remove_parts()
         return store
 
     def _check_same(self, content: Mapping[str, Any]) -> None:
@@ -476,6 +481,7 @@ class FolderStore(FrameStore[S, E]):
     def finish(self, names: Sequence[str], problems: Mapping[int, Exception]) -> None:
         """Write the record; if this run began it and no frame is done, leave nothing behind."""
         super().finish(names, problems)
+        self.images.remove_parts()  # from worker processes that were killed
         if self._entries:
             self.flush()
         elif self._began:
