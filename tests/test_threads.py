@@ -2,10 +2,11 @@
 
 import threading
 
+import numba
 import numpy as np
 import pytest
 
-from lifcal.threads import THREADS, in_parts
+from lifcal.threads import THREADS, UNCOUNTED, in_parts
 
 
 @in_parts(lambda items: len(items))
@@ -65,3 +66,17 @@ def test_a_loop_without_its_bounds_is_refused():
         @in_parts(lambda items: len(items))
         def wrong(items):
             """No bounds."""
+
+
+def test_numba_has_the_option_that_makes_small_functions_fast():
+    """Without it, everything works and is slower: then look for what numba has in its place."""
+    assert UNCOUNTED
+
+
+def test_a_function_without_counted_references_cannot_create_an_array():
+    @numba.njit(**UNCOUNTED)
+    def create(n):
+        return np.zeros(n)
+
+    with pytest.raises(numba.core.errors.NumbaError):
+        create(3)

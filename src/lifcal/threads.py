@@ -9,12 +9,22 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numba
+from numba.core.options import DefaultOptions
 
 from lifcal import compiled_cache
 
 _PARTS_PER_THREAD = 4
 """Number of parts for each thread. With several, a thread whose items take less time processes more
 parts, and all threads end at about the same time."""
+
+
+UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
+"""Option of numba for loops and functions that create no array and return none. Otherwise numba
+counts the references to every array, and to each array inside a NamedTuple, whenever a function is
+called or a field is read. In small functions that are called for every pixel or ray this takes most
+of the time: the simulator needs half as long without it (numba's issue 2350). The option has no
+documentation; a numba that does not have it compiles the same loops, which are then slower. Numba
+refuses to compile a function with this option that creates an array."""
 
 
 class Threads:

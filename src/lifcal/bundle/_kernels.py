@@ -31,7 +31,7 @@ from lifcal.camera._kernels import (
     distort_point,
 )
 from lifcal.geometry._kernels import take_median
-from lifcal.threads import in_parts
+from lifcal.threads import UNCOUNTED, in_parts
 
 FOCUS_OFF = 0
 FOCUS_LINEAR = 1
@@ -321,7 +321,7 @@ class Seen(NamedTuple):
     jyy: float
 
 
-@njit(**_OPTIONS)
+@njit(**_OPTIONS, **UNCOUNTED)
 def overlap_centroid(a, b, d):
     """Return the centroid of the overlap of two discs, as a distance from the center of disc a.
 
@@ -351,7 +351,7 @@ def overlap_centroid(a, b, d):
     return centroid, by_a, by_d
 
 
-@njit(**_OPTIONS)
+@njit(**_OPTIONS, **UNCOUNTED)
 def focus_magnification(shape, strength, inverse_plane, main, micro, m, u):
     """Return the `Magnification` of the focus term.
 
@@ -414,7 +414,7 @@ def focus_magnification(shape, strength, inverse_plane, main, micro, m, u):
     return Magnification(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-@njit(**_OPTIONS)
+@njit(**_OPTIONS, **UNCOUNTED)
 def lens_tilt(theta, n_k, n_tilt, center_x, center_y):
     """Return tau of a lens: the relative difference of its B_k / b_k from that at c."""
     if n_tilt == 0:
@@ -423,7 +423,7 @@ def lens_tilt(theta, n_k, n_tilt, center_x, center_y):
     return theta[t] * (center_x - theta[C_X]) + theta[t + 1] * (center_y - theta[C_Y])
 
 
-@njit(**_OPTIONS)
+@njit(**_OPTIONS, **UNCOUNTED)
 def seen_point(theta, k, form, x, y, z, center_x, center_y, kind):
     """Return the `Seen` of a point in camera coordinates, in the micro image at a center.
 
@@ -461,7 +461,7 @@ def seen_point(theta, k, form, x, y, z, center_x, center_y, kind):
     return Seen(xd + cx, yd + cy, rx, ry, mx, my, w, h, h_m, h_u, h_p, h_g, jxx, jxy, jyx, jyy)
 
 
-@njit(**_OPTIONS)
+@njit(**_OPTIONS, **UNCOUNTED)
 def robust_loss(loss, scale, s):
     """Return the loss rho(s) of a squared whitened residual s, and its first two derivatives.
 
@@ -480,7 +480,7 @@ def robust_loss(loss, scale, s):
     return s, 1.0, 0.0
 
 
-@njit(**_OPTIONS)
+@njit(**_OPTIONS, **UNCOUNTED)
 def camera_point(scene, view, point):
     """Return a point in the camera coordinates of a view."""
     px = scene.points[point, 0]
@@ -495,7 +495,7 @@ def camera_point(scene, view, point):
     )
 
 
-@in_parts(lambda pairs: len(pairs.points), least=16, **_PARTS)
+@in_parts(lambda pairs: len(pairs.points), least=16, **_PARTS, **UNCOUNTED)
 def compute_residuals(begin, end, camera, scene, pairs, observed, centers, out):
     """Fill `out` (n_obs, 2) with seen minus measured, in raw px, not weighted."""
     theta, k, form = camera.theta, camera.k, camera.form
@@ -511,7 +511,7 @@ def compute_residuals(begin, end, camera, scene, pairs, observed, centers, out):
             out[i, 1] = seen.y - xy[i, 1]
 
 
-@in_parts(lambda chunk_pairs: len(chunk_pairs) - 1, **_PARTS)
+@in_parts(lambda chunk_pairs: len(chunk_pairs) - 1, **_PARTS, **UNCOUNTED)
 def compute_cost(begin, end, camera, scene, pairs, observed, centers, loss, chunk_pairs, costs):
     """Fill `costs` (n_chunks,) with the sums of the loss over the active observations.
 
@@ -541,7 +541,7 @@ def compute_cost(begin, end, camera, scene, pairs, observed, centers, loss, chun
         costs[chunk] = total
 
 
-@njit(**_OPTIONS)
+@njit(**_OPTIONS, **UNCOUNTED)
 def fill_rows(theta, k, form, x, y, z, centers, c, kind, row_x, row_y, tail):
     """Fill the two Jacobian rows of an observation; return where the point is seen.
 
@@ -759,7 +759,7 @@ def linearize(begin, end, camera, scene, pairs, observed, centers, loss, chunk_p
         costs[chunk] = total
 
 
-@njit(**_OPTIONS)
+@njit(**_OPTIONS, **UNCOUNTED)
 def expand_to_pose(block, x, y, z, out):
     """Fill `out` (n, 6) with block (n, 3) @ [-[X]_x | I], the derivative by the step of a pose."""
     for a in range(block.shape[0]):
@@ -774,7 +774,7 @@ def expand_to_pose(block, x, y, z, out):
         out[a, 5] = bz
 
 
-@in_parts(lambda point_pairs: len(point_pairs.first) - 1, least=16, **_PARTS)
+@in_parts(lambda point_pairs: len(point_pairs.first) - 1, least=16, **_PARTS, **UNCOUNTED)
 def sum_points(begin, end, scene, point_pairs, pair_normal, point_normal):
     """Fill `point_normal` (n_points, 3, 4 + n_theta): by the point, by the intrinsics, gradient.
 
@@ -1021,7 +1021,7 @@ def reduce_views(begin, end, scene, point_pairs, pair_normal, eliminated, multip
         )
 
 
-@in_parts(lambda point_pairs: len(point_pairs.first) - 1, least=16, **_PARTS)
+@in_parts(lambda point_pairs: len(point_pairs.first) - 1, least=16, **_PARTS, **UNCOUNTED)
 def back_substitute(begin, end, point_pairs, eliminated, pose_steps, theta_step, out):
     """Fill `out` (n_points, 3) with the step of each eliminated point, zero for kept ones."""
     half_places, half_strides = point_pairs.places, point_pairs.strides

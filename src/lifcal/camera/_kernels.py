@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from lifcal.arrays import FloatArray, IntArray
-from lifcal.threads import in_parts
+from lifcal.threads import UNCOUNTED, in_parts
 
 NO_DISTORTION = 0
 BROWN = 1
@@ -449,7 +449,7 @@ def nearest_centers(begin, end, table, points, out):
         out[i] = nearest_center(table, points[i, 0], points[i, 1])
 
 
-@njit(cache=True)
+@njit(cache=True, **UNCOUNTED)
 def cell_range(position, reach, origin, cell, count):
     """Return the first and last cell along one axis that [position -+ reach] touches.
 
@@ -462,7 +462,7 @@ def cell_range(position, reach, origin, cell, count):
     return first, last
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def row_items(start, row, first, last, columns):
     """Return where the items of the cells `first` to `last` of a row begin, and where they end."""
     base = row * columns

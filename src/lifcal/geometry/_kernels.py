@@ -7,8 +7,10 @@ import math
 import numpy as np
 from numba import njit
 
+from lifcal.threads import UNCOUNTED
 
-@njit(cache=True, inline="always")
+
+@njit(cache=True, **UNCOUNTED)
 def pixels_within(position, reach, count):
     """Return the first pixel within `reach` of a position along an axis, and one past the last.
 

@@ -21,7 +21,7 @@ from numba import njit
 
 from lifcal.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from lifcal.geometry._kernels import take_median
-from lifcal.threads import in_parts
+from lifcal.threads import UNCOUNTED, in_parts
 from lifcal.virtual._kernels_lenses import BINS_PER_PX
 
 MEASURED = 0
@@ -190,7 +190,7 @@ class Patch(NamedTuple):
     curve: FloatArray
 
 
-@njit(cache=True)
+@njit(cache=True, **UNCOUNTED)
 def look_up(table, kind, away):
     """Return a table's value for a lens type at a distance in px, interpolated linearly.
 
@@ -228,7 +228,7 @@ def shift_points(begin, end, points, centers, types, bends, shifts, out):
         out[k, 1] = centers[k, 1] + dy * factor
 
 
-@njit(**_OPTIONS)
+@njit(**_OPTIONS, **UNCOUNTED)
 def spline(f, w, d, e):
     """Fill the four weights of a cubic B-spline at f in [0, 1), and their first two derivatives."""
     g = 1.0 - f
@@ -246,13 +246,13 @@ def spline(f, w, d, e):
     e[3] = f
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def on_texture(gs, gt, size):
     """Tell whether all 4 x 4 coefficients around a position exist; False for NaN."""
     return 1.0 <= gs < size - 2 and 1.0 <= gt < size - 2
 
 
-@njit(**_OPTIONS)
+@njit(**_OPTIONS, **UNCOUNTED)
 def solve_band(matrix, rhs):
     """Solve a symmetric positive definite band system in place, by Cholesky's method.
 
@@ -284,7 +284,7 @@ def solve_band(matrix, rhs):
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, **UNCOUNTED)
 def pull_pixels(patch, corner, center, kind, bend, tables, pixels):
     """List the usable pixels of a patch, and return how many there are.
 
@@ -486,7 +486,7 @@ def fit_place(patch, start, coefficients, window, texture, steps, last, found):
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, **UNCOUNTED)
 def invert_affine(jacobian, tilt, slope, out):
     """Fill `out` with the inverse of jacobian + tilt slope^T; NaN if there is none."""
     a = jacobian[0, 0] + tilt[0] * slope[0]
@@ -502,7 +502,7 @@ def invert_affine(jacobian, tilt, slope, out):
     out[1, 1] = a / det
 
 
-@njit(cache=True)
+@njit(cache=True, **UNCOUNTED)
 def curve_texture(inverse, blur, pixel, spacing, out):
     """Fill `out` (3,) with factors of the texture's second derivatives xx, xy, yy that model blur.
 
@@ -518,7 +518,7 @@ def curve_texture(inverse, blur, pixel, spacing, out):
     out[2] = scale * (wide * (i[1, 0] * i[1, 0] + i[1, 1] * i[1, 1]) - pixel)
 
 
-@njit(cache=True)
+@njit(cache=True, **UNCOUNTED)
 def pin_origin(status, anchored, starts, jacobians, tilts, slope, found):
     """Subtract the displacement along the surface that all images of a track have in common.
 

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from lifcal.arrays import BoolArray, FloatArray
+from lifcal.threads import UNCOUNTED, in_parts
 
 LEAST_DEPTH = 1e-6
 """Smallest depth of a point in the second view, in units of its depth in the first. A point that is
@@ -23,6 +24,10 @@ N_BY = 12
 point and u in the first view (3), the rotation (3), the translation (3), log F, alpha and the
 radial term. The columns from `BY_TURN` on are the nine parameters of a pair."""
 N_PARAMETERS = N_BY - BY_TURN
+
+_PAIRS_PER_PART = 4
+"""Smallest number of pairs for a thread: a pair takes tens of microseconds, as long as a thread
+takes to begin."""
 
 
 class Motions(NamedTuple):
@@ -79,7 +84,7 @@ class LinearMatch(NamedTuple):
     weight: FloatArray
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, **UNCOUNTED)
 def _linearize_match(
     camera: FloatArray,
     rotation: FloatArray,
@@ -180,8 +185,10 @@ def _make_linear_match() -> LinearMatch:
     return LinearMatch(np.empty((3, N_BY)), np.empty(3), np.empty((3, 3)))
 
 
-@njit(cache=True, nogil=True)
+@in_parts(lambda matches: len(matches.first), least=_PAIRS_PER_PART)
 def accumulate(
+    begin: int,
+    end: int,
     motions: Motions,
     matches: Matches,
     true: FloatArray,
@@ -200,7 +207,7 @@ def accumulate(
     linear = _make_linear_match()
     jacobian, residual, weight = linear.jacobian, linear.residual, linear.weight
     weighted = np.empty((3, N_PARAMETERS))
-    for pair in range(first.shape[0]):
+    for pair in range(begin, end):
         normals[pair] = 0.0
         gradients[pair] = 0.0
         for match in range(first.shape[1]):
@@ -236,8 +243,10 @@ def accumulate(
                     gradients[pair, i] += residual[k] * weighted[k, i]
 
 
-@njit(cache=True, nogil=True)
+@in_parts(lambda matches: len(matches.first), least=_PAIRS_PER_PART)
 def advance(
+    begin: int,
+    end: int,
     motions: Motions,
     matches: Matches,
     true: FloatArray,
@@ -248,7 +257,7 @@ def advance(
     first, second, variances, used = matches.first, matches.second, matches.variances, matches.used
     linear = _make_linear_match()
     jacobian, residual, weight = linear.jacobian, linear.residual, linear.weight
-    for pair in range(first.shape[0]):
+    for pair in range(begin, end):
         for match in range(first.shape[1]):
             moved[pair, match] = first[pair, match]
             if not used[pair, match]:
@@ -279,9 +288,14 @@ def advance(
                         )
 
 
-@njit(cache=True, nogil=True)
+@in_parts(lambda matches: len(matches.first), least=_PAIRS_PER_PART)
 def list_residuals(
-    motions: Motions, matches: Matches, residuals: FloatArray, jacobians: FloatArray
+    begin: int,
+    end: int,
+    motions: Motions,
+    matches: Matches,
+    residuals: FloatArray,
+    jacobians: FloatArray,
 ) -> None:
     """Fill predicted minus measured values in second views, and derivatives by the first views.
 
@@ -289,7 +303,7 @@ def list_residuals(
     """
     first, second, variances, used = matches.first, matches.second, matches.variances, matches.used
     linear = _make_linear_match()
-    for pair in range(first.shape[0]):
+    for pair in range(begin, end):
         for match in range(first.shape[1]):
             residuals[pair, match] = np.nan
             jacobians[pair, match] = np.nan
@@ -310,8 +324,10 @@ def list_residuals(
                 jacobians[pair, match] = linear.jacobian[:, :BY_TURN]
 
 
-@njit(cache=True, nogil=True)
-def keep_better(motions: Motions, matches: Matches, true: FloatArray, others: FloatArray) -> None:
+@in_parts(lambda matches: len(matches.first), least=_PAIRS_PER_PART)
+def keep_better(
+    begin: int, end: int, motions: Motions, matches: Matches, true: FloatArray, others: FloatArray
+) -> None:
     """Replace the true image points by `others`, match by match, where those fit better.
 
     The linear equations are a poor approximation for a wrong match and may move its point far away.
@@ -320,7 +336,7 @@ def keep_better(motions: Motions, matches: Matches, true: FloatArray, others: Fl
     first, second, variances, used = matches.first, matches.second, matches.variances, matches.used
     linear = _make_linear_match()
     squares = np.empty(2)
-    for pair in range(first.shape[0]):
+    for pair in range(begin, end):
         for match in range(first.shape[1]):
             if not used[pair, match]:
                 continue

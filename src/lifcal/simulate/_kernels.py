@@ -17,7 +17,7 @@ from numba import njit
 
 from lifcal.arrays import Float32Array, FloatArray, IntArray
 from lifcal.camera._kernels import LensTable, cell_range, row_items
-from lifcal.threads import in_parts
+from lifcal.threads import UNCOUNTED, in_parts
 
 NEAREST_MM = 1e-6
 """Smallest depth at which a ray can meet a surface: none is at the main lens itself."""
@@ -141,10 +141,13 @@ class Sampling(NamedTuple):
     ----------
     samples : (n_sets, n_rays, 4) float32
         `SAMPLE_X` to `SAMPLE_DISC_Y`.
+    extent : float
+        Largest distance of a sample from the middle of its pixel, px.
     seed : uint64
     """
 
     samples: Float32Array
+    extent: float
     seed: np.uint64
 
 
@@ -222,6 +225,12 @@ class Footprint(NamedTuple):
     beta: float
 
 
+RAY_X, RAY_Y, RAY_SLOPE_X, RAY_SLOPE_Y, RAY_WEIGHT = 0, 1, 2, 3, 4
+RAY_ROWS = 5
+"""Rows of a list of rays: the point of the main lens where a ray leaves it, its slope in object
+space, and its weight, which is 0 for rays that an aperture stops."""
+
+
 class PinholeView(NamedTuple):
     """A pinhole at the main lens' center; each tile of `tile_px` pixels has its own candidates."""
 
@@ -230,7 +239,7 @@ class PinholeView(NamedTuple):
     tile_px: int
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def pick_set(seed, row, col, n_sets):
     """Return the index of the sample set of a pixel: a hash of the seed and the position."""
     h = np.uint64(seed) ^ (np.uint64(row) << np.uint64(32)) ^ np.uint64(col)
@@ -240,7 +249,7 @@ def pick_set(seed, row, col, n_sets):
     return np.int64(h % np.uint64(n_sets))
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def sample_texture(texels, levels, texture, level, channel, u, v):
     """Return the bilinear value of a texture at (u, v), 0 to 255; NaN outside [0, 1]^2.
 
@@ -266,7 +275,7 @@ def sample_texture(texels, levels, texture, level, channel, u, v):
     return top * (1.0 - fy) + bottom * fy
 
 
-@njit(cache=True)
+@njit(cache=True, **UNCOUNTED)
 def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
     """Return the first surface that a ray meets, the depth there, and texture coordinates (u, v).
 
@@ -331,7 +340,7 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
     return hit, best, hit_u, hit_v
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def radiance_of(hit, u, v, footprint_mm, channel, surfaces, textures, background):
     """Return the radiance at a point of a surface, averaged over about `footprint_mm`.
 
@@ -358,7 +367,7 @@ def radiance_of(hit, u, v, footprint_mm, channel, surfaces, textures, background
     return shade * value * (1.0 / 255.0)
 
 
-@njit(cache=True)
+@njit(cache=True, **UNCOUNTED)
 def place_in_overlap(disc_x, disc_y, radius, other_radius, other_x, other_y):
     """Map a point of the unit disc into the overlap of two discs; return it and its weight.
 
@@ -390,7 +399,7 @@ def place_in_overlap(disc_x, disc_y, radius, other_radius, other_x, other_y):
     return cos * along - sin * across, sin * along + cos * across, weight
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def sum_until(edge, running, size):
     """Return a running sum (size + 1,) at a place between two entries, linearly interpolated.
 
@@ -453,7 +462,7 @@ def halve_rows(begin, end, planes, edges, out):
                 out[plane, i, col] = (after - before) * (half / size)
 
 
-@in_parts(lambda out: out.shape[0] * out.shape[1])
+@in_parts(lambda out: out.shape[0] * out.shape[1], **UNCOUNTED)
 def halve_both(begin, end, planes, out):
     """Fill `out` (planes, rows // 2, cols // 2) as `halve_rows` and `halve_columns` do together.
 
@@ -472,7 +481,7 @@ def halve_both(begin, end, planes, out):
             out[plane, row, i] = half * (left + right)
 
 
-@in_parts(lambda out: out.shape[0])
+@in_parts(lambda out: out.shape[0], **UNCOUNTED)
 def round_planes(begin, end, planes, out):
     """Fill `out` (planes, rows, cols) uint8 with the rounded values of `planes`."""
     for plane in range(begin, end):
@@ -484,7 +493,7 @@ def round_planes(begin, end, planes, out):
                 out[plane, row, col] = np.uint8(np.rint(min(value, np.float32(255.0))))
 
 
-@in_parts(lambda bundles: len(bundles.slopes))
+@in_parts(lambda bundles: len(bundles.slopes), **UNCOUNTED)
 def cull_surfaces(begin, end, bundles, order, near, quad_slopes, balls, candidates):
     """List, for each bundle of rays, the surfaces that it can meet, in the given `order`.
 
@@ -522,7 +531,7 @@ def cull_surfaces(begin, end, bundles, order, near, quad_slopes, balls, candidat
         candidates.counts[bundle] = count
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def distort_slope(main_x, main_y, slope_x, slope_y, distortion):
     """Return the slope of a ray behind a main lens that distorts in object space.
 
@@ -539,6 +548,139 @@ def distort_slope(main_x, main_y, slope_x, slope_y, distortion):
     return factor * from_x + nearness * main_x, factor * from_y + nearness * main_y
 
 
+@njit(cache=True, **UNCOUNTED)
+def place_rays(corners, samples, extent, main, micro, lens, rays):
+    """Fill `rays` (RAY_ROWS, n_rays) with the rays of a pixel through a micro lens; tell if any is.
+
+    `corners` are x and y of the pixel's corners (upper left, upper right, lower left, lower right)
+    in mm from the principal point, without distortion. `samples` (n_rays, 4) is one sample set and
+    `extent` that of the `Sampling`. The loop calls nothing that must be done for one ray after the
+    other, so the compiler can place several rays at a time.
+    """
+    x00, y00, x10, y10, x01, y01, x11, y11 = corners
+    stop, distortion, lenses = main.stop, main.distortion, micro.lenses
+    cx = lenses[lens, LENS_IMAGE_X]
+    cy = lenses[lens, LENS_IMAGE_Y]
+    lens_x = lenses[lens, LENS_X]
+    lens_y = lenses[lens, LENS_Y]
+    from_stop = lenses[lens, LENS_FROM_STOP]
+    to_sensor = lenses[lens, LENS_TO_SENSOR]
+    # A ray traced back through point r of the micro aperture meets the plane of the stop at
+    # -ratio m + spread r, where m is the offset in the micro image.
+    ratio = from_stop / to_sensor
+    spread = lenses[lens, LENS_SPREAD]
+    focal_length = lenses[lens, LENS_MAIN_FOCAL]
+    # The stop lets through those points of the micro aperture that are in this disc.
+    disc_radius = main.radius / abs(spread)
+    # No ray passes both discs if not even the nearest sample is near enough to the center.
+    diagonal = max(math.hypot(x11 - x00, y11 - y00), math.hypot(x10 - x01, y10 - y01))
+    away = math.hypot(0.25 * (x00 + x10 + x01 + x11) - cx, 0.25 * (y00 + y10 + y01 + y11) - cy)
+    if (away - extent * diagonal) * abs(ratio / spread) > micro.radius + disc_radius:
+        return False
+    for s in range(samples.shape[0]):
+        fx = samples[s, SAMPLE_X]
+        fy = samples[s, SAMPLE_Y]
+        x = (x00 * (1.0 - fx) + x10 * fx) * (1.0 - fy)
+        x += (x01 * (1.0 - fx) + x11 * fx) * fy
+        y = (y00 * (1.0 - fx) + y10 * fx) * (1.0 - fy)
+        y += (y01 * (1.0 - fx) + y11 * fx) * fy
+        shift_x = -ratio * (x - cx)
+        shift_y = -ratio * (y - cy)
+        rx, ry, weight = place_in_overlap(
+            samples[s, SAMPLE_DISC_X],
+            samples[s, SAMPLE_DISC_Y],
+            micro.radius,
+            disc_radius,
+            -shift_x / spread,
+            -shift_y / spread,
+        )
+        stop_x = shift_x + spread * rx
+        stop_y = shift_y + spread * ry
+        inner_x = (lens_x + rx - stop_x) / from_stop
+        inner_y = (lens_y + ry - stop_y) / from_stop
+        main_x = stop_x - stop * inner_x
+        main_y = stop_y - stop * inner_y
+        # The main lens refracts the ray; on the object side both x and z change sign.
+        slope_x = inner_x + main_x / focal_length
+        slope_y = inner_y + main_y / focal_length
+        if main.distorts:
+            slope_x, slope_y = distort_slope(main_x, main_y, slope_x, slope_y, distortion)
+        if micro.cos4:
+            out_x = (x - lens_x - rx) / to_sensor
+            out_y = (y - lens_y - ry) / to_sensor
+            weight /= (1.0 + out_x * out_x + out_y * out_y) ** 2
+        rays[RAY_X, s] = -main_x
+        rays[RAY_Y, s] = -main_y
+        rays[RAY_SLOPE_X, s] = slope_x
+        rays[RAY_SLOPE_Y, s] = slope_y
+        rays[RAY_WEIGHT, s] = weight
+    return True
+
+
+@njit(cache=True, **UNCOUNTED)
+def trace_rays(rays, footprint, channel, listed, n_listed, world):
+    """Return the weighted sum of the radiance that rays find; see `place_rays`, `find_surface`."""
+    surfaces, textures, background = world.surfaces, world.textures, world.background
+    light = 0.0
+    for s in range(rays.shape[1]):
+        weight = rays[RAY_WEIGHT, s]
+        if weight == 0.0:
+            continue
+        hit, depth, u, v = find_surface(
+            rays[RAY_X, s],
+            rays[RAY_Y, s],
+            rays[RAY_SLOPE_X, s],
+            rays[RAY_SLOPE_Y, s],
+            listed,
+            n_listed,
+            surfaces,
+        )
+        size = abs(footprint.alpha * depth + footprint.beta)
+        light += weight * radiance_of(hit, u, v, size, channel, surfaces, textures, background)
+    return light
+
+
+@njit(cache=True, **UNCOUNTED)
+def render_row(row, sensor, sampling, main, micro, candidates, world, footprint, rays, out):
+    """Fill `out` with the light on the pixels of a row of the sensor; see `render_raw`."""
+    # Fields are read once here, because each access in the innermost loops would cost time.
+    pixel_mm, principal, displacement = sensor.pixel_mm, sensor.principal, sensor.displacement
+    channels, samples, reach_px = sensor.channels, sampling.samples, micro.reach_px
+    listed, counts, table = candidates.surfaces, candidates.counts, micro.table
+    centers_raw, start, items = table.centers, table.start, table.items
+    origin, shape, cell = table.origin, table.shape, table.cell
+    n_sets = samples.shape[0]
+    for i_col in range(out.shape[0]):
+        col = i_col + sensor.first_col
+        chosen = pick_set(sampling.seed, row, col, n_sets)
+        channel = channels[row & 1, col & 1]
+        corners = (
+            (col - 0.5 + displacement[row, col, 0] - principal[0]) * pixel_mm,
+            (row - 0.5 + displacement[row, col, 1] - principal[1]) * pixel_mm,
+            (col + 0.5 + displacement[row, col + 1, 0] - principal[0]) * pixel_mm,
+            (row - 0.5 + displacement[row, col + 1, 1] - principal[1]) * pixel_mm,
+            (col - 0.5 + displacement[row + 1, col, 0] - principal[0]) * pixel_mm,
+            (row + 0.5 + displacement[row + 1, col, 1] - principal[1]) * pixel_mm,
+            (col + 0.5 + displacement[row + 1, col + 1, 0] - principal[0]) * pixel_mm,
+            (row + 0.5 + displacement[row + 1, col + 1, 1] - principal[1]) * pixel_mm,
+        )
+        total = 0.0
+        i0, i1 = cell_range(float(col), reach_px, origin[0], cell, shape[0])
+        j0, j1 = cell_range(float(row), reach_px, origin[1], cell, shape[1])
+        for j in range(j0, j1 + 1):
+            first, last = row_items(start, j, i0, i1, shape[0])
+            for item in range(first, last):
+                lens = items[item]
+                dx = centers_raw[lens, 0] - col
+                dy = centers_raw[lens, 1] - row
+                if dx * dx + dy * dy > reach_px * reach_px:
+                    continue
+                if place_rays(corners, samples[chosen], sampling.extent, main, micro, lens, rays):
+                    n_listed = counts[lens]
+                    total += trace_rays(rays, footprint, channel, listed[lens], n_listed, world)
+        out[i_col] = total / samples.shape[1]
+
+
 @in_parts(lambda out: len(out))
 def render_raw(begin, end, sensor, sampling, main, micro, candidates, world, footprint, out):
     """Fill `out` with the light on each pixel of a part of the sensor.
@@ -547,113 +689,13 @@ def render_raw(begin, end, sensor, sampling, main, micro, candidates, world, foo
     are a `Sensor`, a `Sampling`, a `MainLens`, a `MicroLenses`, the `Candidates` of each micro
     lens, a `World` and a `Footprint`.
     """
-    # Fields are read once here, because each access in the innermost loops would cost time.
-    pixel_mm, principal, displacement = sensor.pixel_mm, sensor.principal, sensor.displacement
-    channels, stop, distortion = sensor.channels, main.stop, main.distortion
-    samples, lenses, reach_px = sampling.samples, micro.lenses, micro.reach_px
-    listed, counts = candidates.surfaces, candidates.counts
-    surfaces, textures, background = world.surfaces, world.textures, world.background
-    table = micro.table
-    centers_raw, start, items = table.centers, table.start, table.items
-    origin, shape, cell = table.origin, table.shape, table.cell
-    n_sets = samples.shape[0]
-    n_rays = samples.shape[1]
-    for i_row in range(begin, end):
-        row = i_row + sensor.first_row
-        for i_col in range(out.shape[1]):
-            col = i_col + sensor.first_col
-            chosen = pick_set(sampling.seed, row, col, n_sets)
-            channel = channels[row & 1, col & 1]
-            # Compute the undistorted corners of the pixel, in mm from the principal point.
-            x00 = (col - 0.5 + displacement[row, col, 0] - principal[0]) * pixel_mm
-            y00 = (row - 0.5 + displacement[row, col, 1] - principal[1]) * pixel_mm
-            x10 = (col + 0.5 + displacement[row, col + 1, 0] - principal[0]) * pixel_mm
-            y10 = (row - 0.5 + displacement[row, col + 1, 1] - principal[1]) * pixel_mm
-            x01 = (col - 0.5 + displacement[row + 1, col, 0] - principal[0]) * pixel_mm
-            y01 = (row + 0.5 + displacement[row + 1, col, 1] - principal[1]) * pixel_mm
-            x11 = (col + 0.5 + displacement[row + 1, col + 1, 0] - principal[0]) * pixel_mm
-            y11 = (row + 0.5 + displacement[row + 1, col + 1, 1] - principal[1]) * pixel_mm
-            total = 0.0
-            i0, i1 = cell_range(float(col), reach_px, origin[0], cell, shape[0])
-            j0, j1 = cell_range(float(row), reach_px, origin[1], cell, shape[1])
-            for j in range(j0, j1 + 1):
-                first, last = row_items(start, j, i0, i1, shape[0])
-                for item in range(first, last):
-                    lens = items[item]
-                    dx = centers_raw[lens, 0] - col
-                    dy = centers_raw[lens, 1] - row
-                    if dx * dx + dy * dy > reach_px * reach_px:
-                        continue
-                    cx = lenses[lens, LENS_IMAGE_X]
-                    cy = lenses[lens, LENS_IMAGE_Y]
-                    lens_x = lenses[lens, LENS_X]
-                    lens_y = lenses[lens, LENS_Y]
-                    from_stop = lenses[lens, LENS_FROM_STOP]
-                    to_sensor = lenses[lens, LENS_TO_SENSOR]
-                    # A ray traced back through point r of the micro aperture meets the plane of the
-                    # stop at -ratio m + spread r, where m is the offset in the micro image.
-                    ratio = from_stop / to_sensor
-                    spread = lenses[lens, LENS_SPREAD]
-                    focal_length = lenses[lens, LENS_MAIN_FOCAL]
-                    # The stop lets through those points of the micro aperture that are in this
-                    # disc.
-                    disc_radius = main.radius / abs(spread)
-                    light = 0.0
-                    for s in range(n_rays):
-                        fx = samples[chosen, s, SAMPLE_X]
-                        fy = samples[chosen, s, SAMPLE_Y]
-                        x = (x00 * (1.0 - fx) + x10 * fx) * (1.0 - fy)
-                        x += (x01 * (1.0 - fx) + x11 * fx) * fy
-                        y = (y00 * (1.0 - fx) + y10 * fx) * (1.0 - fy)
-                        y += (y01 * (1.0 - fx) + y11 * fx) * fy
-                        shift_x = -ratio * (x - cx)
-                        shift_y = -ratio * (y - cy)
-                        rx, ry, weight = place_in_overlap(
-                            samples[chosen, s, SAMPLE_DISC_X],
-                            samples[chosen, s, SAMPLE_DISC_Y],
-                            micro.radius,
-                            disc_radius,
-                            -shift_x / spread,
-                            -shift_y / spread,
-                        )
-                        if weight == 0.0:
-                            continue
-                        stop_x = shift_x + spread * rx
-                        stop_y = shift_y + spread * ry
-                        inner_x = (lens_x + rx - stop_x) / from_stop
-                        inner_y = (lens_y + ry - stop_y) / from_stop
-                        main_x = stop_x - stop * inner_x
-                        main_y = stop_y - stop * inner_y
-                        # The main lens refracts the ray; on the object side both x and z change
-                        # sign.
-                        slope_x = inner_x + main_x / focal_length
-                        slope_y = inner_y + main_y / focal_length
-                        if main.distorts:
-                            slope_x, slope_y = distort_slope(
-                                main_x, main_y, slope_x, slope_y, distortion
-                            )
-                        if micro.cos4:
-                            out_x = (x - lens_x - rx) / to_sensor
-                            out_y = (y - lens_y - ry) / to_sensor
-                            weight /= (1.0 + out_x * out_x + out_y * out_y) ** 2
-                        hit, depth, u, v = find_surface(
-                            -main_x,
-                            -main_y,
-                            slope_x,
-                            slope_y,
-                            listed[lens],
-                            counts[lens],
-                            surfaces,
-                        )
-                        size = abs(footprint.alpha * depth + footprint.beta)
-                        light += weight * radiance_of(
-                            hit, u, v, size, channel, surfaces, textures, background
-                        )
-                    total += light
-            out[i_row, i_col] = total / n_rays
+    rays = np.empty((RAY_ROWS, sampling.samples.shape[1]))
+    for i in range(begin, end):
+        row = i + sensor.first_row
+        render_row(row, sensor, sampling, main, micro, candidates, world, footprint, rays, out[i])
 
 
-@in_parts(lambda out_depth: len(out_depth))
+@in_parts(lambda out_depth: len(out_depth), **UNCOUNTED)
 def render_pinhole(begin, end, view, sampling, candidates, world, footprint, out_color, out_depth):
     """Fill the view of a pinhole: mean color of pixels, and depth of their central rays.
 

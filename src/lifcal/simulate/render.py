@@ -269,6 +269,8 @@ class Renderer:
         self.optics = optics
         blur_px = optics.imperfections.blur_px
         self.samples = make_samples(rays_per_pixel, seed=0, blur_px=blur_px)
+        off = self.samples[..., :2] - 0.5
+        self._extent_px = float(np.hypot(off[..., 0], off[..., 1]).max())
         self.channels = _channels_of(bayer)
         camera = optics.camera
         if not np.isfinite(optics.micro_lenses.image_centers_mm).all():
@@ -415,7 +417,7 @@ class Renderer:
                 displacement=self._displacement,
                 channels=self.channels,
             ),
-            _kernels.Sampling(self.samples, np.uint64(seed)),
+            _kernels.Sampling(self.samples, self._extent_px, np.uint64(seed)),
             _kernels.MainLens(
                 stop=float(errors.stop_mm),
                 radius=optics.main_radius_mm,
@@ -466,7 +468,7 @@ class Renderer:
         depth = np.empty((height, width), np.float32)
         _kernels.render_pinhole(
             _kernels.PinholeView(focal, principal, _TILE_PX),
-            _kernels.Sampling(self.samples, np.uint64(0)),
+            _kernels.Sampling(self.samples, self._extent_px, np.uint64(0)),
             surfaces.cull(bundles),
             _kernels.World(surfaces.arrays, scene.textures, scene.background),
             _kernels.Footprint(_PREFILTER_PX / focal, 0.0),

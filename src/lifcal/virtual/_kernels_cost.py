@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from lifcal.geometry._kernels import pixels_within
-from lifcal.threads import in_parts
+from lifcal.threads import UNCOUNTED, in_parts
 from lifcal.virtual._kernels_lenses import BINS_PER_PX, FAST, find_move, focus_terms, is_usable
 from lifcal.virtual._kernels_sampling import sample_linear
 
@@ -158,7 +158,7 @@ def compress(begin, end, cost, noise):
                         cost[row, col, level] = fill
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def pass_on(before, cost, small, large, out):
     """Extend one path of semi-global matching by one pixel.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lifcal.arrays import Float32Array
-from lifcal.threads import in_parts
+from lifcal.threads import UNCOUNTED, in_parts
 from lifcal.virtual._kernels_lenses import (
     FAST,
     MOST_LENSES,
@@ -155,7 +155,7 @@ def find_sides(begin, end, fused, sound, reach, limits, sides):
                 sides[row, col, :] = math.nan
 
 
-@in_parts(lambda rho: len(rho))
+@in_parts(lambda rho: len(rho), **UNCOUNTED)
 def evaluate_sides(begin, end, sides, ratio, rho, maps):
     """Evaluate `sides` at pixels `ratio` times finer, with the side that `rho` is on at first."""
     coarse_rows, coarse_cols = sides.shape[:2]
@@ -250,7 +250,7 @@ def weigh_sides(begin, end, image, table, lenses, step, noise, wanted, maps):
             maps.guide[row, col] = own if math.isfinite(own) else mean_near
 
 
-@in_parts(lambda places: len(places))
+@in_parts(lambda places: len(places), **UNCOUNTED)
 def compare_neighbors(begin, end, places, maps, half, likeness, weights, pull):
     """Find by how much the neighbors of some pixels count for their side.
 

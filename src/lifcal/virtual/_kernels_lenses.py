@@ -20,6 +20,7 @@ from numba import njit
 
 from lifcal.arrays import Float32Array, FloatArray, IntArray
 from lifcal.camera._kernels import cell_range, row_items
+from lifcal.threads import UNCOUNTED
 from lifcal.virtual._kernels_sampling import ONE
 
 BINS_PER_PX = 8
@@ -80,13 +81,13 @@ class Lenses(NamedTuple):
     blur_px: float
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def is_usable(rho):
     """Tell whether the tables cover a rho. They do not for zero, NaN and far-away numbers."""
     return 0.0 < abs(rho) <= MOST_RHO
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def focus_terms(lenses, lens_type, rho):
     """Return the weight of a lens type at a usable rho, and its row in the table of moves.
 
@@ -101,7 +102,7 @@ def focus_terms(lenses, lens_type, rho):
     return 1.0 / (1.0 + blur * blur), (bend - FIRST_BEND) * BENDS_PER_UNIT
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def find_move(moves, kind, row, column):
     """Interpolate the table of moves between two rows; the table has one row beyond `LAST_BEND`."""
     i = np.uint32(row)
@@ -109,7 +110,7 @@ def find_move(moves, kind, row, column):
     return moves[kind, i, column] + share * (moves[kind, i + ONE, column] - moves[kind, i, column])
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, **UNCOUNTED)
 def find_places(table, lenses, size, x, y, rho, terms, places, counts):
     """Find where the micro images show the virtual point (x, y) at `rho`; return how many do.
 

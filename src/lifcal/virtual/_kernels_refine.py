@@ -13,7 +13,7 @@ from numba import njit
 
 from lifcal.arrays import BoolArray, Float32Array
 from lifcal.camera._kernels import cell_range, row_items
-from lifcal.threads import in_parts
+from lifcal.threads import UNCOUNTED, in_parts
 from lifcal.virtual._kernels_lenses import (
     BENDS_PER_UNIT,
     BINS_PER_PX,
@@ -419,7 +419,7 @@ class FineMaps(NamedTuple):
     hidden: BoolArray
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(cache=True, fastmath=FAST, **UNCOUNTED)
 def disagreement(image, table, lenses, x, y, rho, terms, places, counts):
     """Return the weighted sum of squared differences of the lenses at a virtual point.
 

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from lifcal.arrays import Float32Array, IntArray
-from lifcal.threads import in_parts
+from lifcal.threads import UNCOUNTED, in_parts
 from lifcal.virtual._kernels_lenses import (
     FAST,
     MOST_LENSES,
@@ -103,7 +103,7 @@ def sum_corners(image, row, col, a, b):
     return image[top, left] + image[top, right] + image[bottom, left] + image[bottom, right]
 
 
-@in_parts(lambda image: len(image))
+@in_parts(lambda image: len(image), **UNCOUNTED)
 def sharpen(begin, end, image, rho, light, filters, out):
     """Filter each pixel with the filter of its depth; see `sharpening.SharpeningFilters`.
 
@@ -148,7 +148,7 @@ def sharpen(begin, end, image, rho, light, filters, out):
             )
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, **UNCOUNTED)
 def near_weights(f):
     """Return the weights of the pixels at 0 and 1 for a place f between them (not normalized)."""
     at = np.uint32(f * np.float32(NEAR_STEPS) + np.float32(0.5))
