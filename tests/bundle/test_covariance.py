@@ -251,6 +251,67 @@ def test_leaving_points_out_moves_what_it_moves(rng, monkeypatch):
     np.testing.assert_array_equal(moves[:4], plain[:4])
 
 
+def leave_out_densely(layout, state, loss, whole, scores):
+    """The jackknife with dense matrices: one row for each observation, and a solver of LAPACK."""
+    rows, _ = covariance._whiten(layout, state, loss.noise)
+    pair_points, pair_views, pair_rows = layout.pairs
+    change = layout.problem.step_jacobian(state)
+    moves = scores @ whole
+    for point in np.flatnonzero(~layout.kept):
+        wide = []
+        for pair in np.flatnonzero(pair_points == point):
+            view = pair_views[pair]
+            x, y, z = state.rotations[view] @ state.points_world_mm[point]
+            x, y, z = np.array([x, y, z]) + state.translations_mm[view]
+            turned = [[0, z, -y, 1, 0, 0], [-z, 0, x, 0, 1, 0], [y, -x, 0, 0, 0, 1]]
+            for each in range(pair_rows[pair], pair_rows[pair + 1]):
+                for row in rows[each] * layout.active[each]:
+                    full = np.zeros(layout.size + 3)
+                    full[6 * view : 6 * view + 6] = row[:3] @ turned
+                    full[layout.theta_part] = row[3:] @ change
+                    full[layout.size :] = row[:3] @ state.rotations[view]
+                    wide.append(full)
+        normal = np.transpose(wide) @ wide
+        own = normal[-3:, -3:]
+        added = normal[:-3, :-3] - normal[:-3, -3:] @ np.linalg.solve(own, normal[-3:, :-3])
+        size = np.sqrt(np.diag(whole))
+        size[size == 0.0] = 1.0  # poses and distortion differ by 1e12
+        share = (size[:, None] * added) @ (whole / size)
+        left = np.eye(layout.size) - covariance._MOST_LEVERAGE * share
+        moves[point] = np.linalg.solve(left, size * scores[point]) / size @ whole
+    return moves
+
+
+@pytest.mark.parametrize("name", ["mini", "mini-keplerian"])
+@pytest.mark.parametrize("distances", [False, True])
+def test_leaving_points_out_as_with_dense_matrices(name, distances, rng):
+    scene = cases.small_scene(name, rng, n_points=12, n_views=4)
+    observations, _ = scene.noisy(cases.NOISE_PX, rng)
+    active = rng.random(len(observations)) > 0.1
+    known = {"distances": cases.distances_of(scene, [[0, 1], [2, 3]])} if distances else {}
+    problem = Problem(
+        observations, scene.camera.pixel_size_mm, scene.truth, fixed=("k2",), active=active, **known
+    )
+    layout = Layout(problem)
+    loss = Loss("none", 1.0, cases.NOISE_PX)
+    free = np.flatnonzero(layout.determined)
+    whole = np.zeros((layout.size, layout.size))
+    system = layout.linearize(scene.truth, loss).reduce(0.0)
+    dense = system.dense()[np.ix_(free, free)]
+    scale = 1.0 / np.sqrt(np.diag(dense))  # poses and distortion differ by 1e12
+    whole[np.ix_(free, free)] = np.linalg.inv(scale[:, None] * dense * scale) * np.outer(
+        scale, scale
+    )
+    scores, _ = covariance._point_scores(layout, scene.truth, loss)
+    moves = covariance._leave_points_out(layout, scene.truth, loss, whole, scores)
+    wanted = leave_out_densely(layout, scene.truth, loss, whole, scores)
+    sigma = np.sqrt(np.diag(whole))
+    moved = sigma > 0.0
+    np.testing.assert_allclose(
+        moves[:, moved] / sigma[moved], wanted[:, moved] / sigma[moved], rtol=1e-6, atol=1e-7
+    )
+
+
 def test_what_is_not_used_is_as_if_it_were_not_there(scene, rng):
     observations, _ = scene.noisy(cases.NOISE_PX, rng)
     problem, state = solved(scene, observations)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from lifcal.arrays import FloatArray, IntArray, read_only
+from lifcal.arrays import FloatArray, read_only
+from lifcal.bundle import _kernels_leave_out
 from lifcal.bundle.linear import Layout, Loss, ReducedSystem, ScaledCholesky, pose_jacobians
 from lifcal.bundle.problem import Problem
 from lifcal.bundle.scale import Distances, compute_spans
@@ -17,9 +18,6 @@ from lifcal.diagnostics import Finding
 from lifcal.errors import EstimationError
 from lifcal.reconstruction import Reconstruction
 
-_PAIRS_AT_ONCE = 1000
-"""Pairs of view and point whose normal matrices are summed at a time. It bounds the memory that
-this takes."""
 _LITTLE_ERROR_PX = 0.001
 """Errors of the grid that move centers by less than this, rms, are left out of the covariance."""
 _MOST_LEVERAGE = 0.98
@@ -339,85 +337,25 @@ def _leave_points_out(
     (S - S_p)^-1 g_p = S^-1 (1 - S_p S^-1)^-1 g_p, and S_p is not zero for the poses that see the
     point and for the intrinsics only. Kept points (ends of known distances) are not left out.
     """
+    rows, _ = _whiten(layout, state, loss.noise)
+    rows *= layout.active[:, None, None]
+    pair_points, pair_views, pair_rows = layout.pairs
+    world = state.points_world_mm[pair_points]
+    cam = np.einsum("pij,pj->pi", state.rotations[pair_views], world)
+    seen = _kernels_leave_out.SeenPoints(
+        rows=rows,
+        pair_rows=pair_rows,
+        views=pair_views,
+        points_cam=cam + state.translations_mm[pair_views],
+        rotations=state.rotations,
+        first=layout.point_pairs,
+        kept=layout.kept,
+    )
     grown = scores.copy()
-    deviations = np.sqrt(np.diag(whole))
-    size = np.where(deviations > 0.0, deviations, 1.0)  # or poses and distortion differ by 1e12
-    normals = _PairNormals.of(layout, state, loss)
-    for point in np.flatnonzero(~layout.kept):
-        places, added = normals.reduce(int(point))
-        scale = size[places]
-        share = (scale[:, None] * added) @ (whole[np.ix_(places, places)] / scale)
-        left = np.eye(len(places)) - _MOST_LEVERAGE * share
-        grown[point, places] = np.linalg.solve(left, scale * scores[point, places]) / scale
+    change = np.ascontiguousarray(layout.problem.step_jacobian(state))
+    begin = layout.theta_part.start
+    _kernels_leave_out.leave_out(seen, change, whole, begin, _MOST_LEVERAGE, scores, grown)
     return np.asarray(grown @ whole)
-
-
-@dataclass(frozen=True, eq=False)
-class _PairNormals:
-    """Normal matrices of the pairs of a point and a view.
-
-    Parameters
-    ----------
-    layout : Layout
-    unknowns : (n_pairs, 6 + n, 6 + n) float64
-        By the pose, and the intrinsics as they are stepped.
-    between : (n_pairs, 6 + n, 3) float64
-        By those and the point.
-    points : (n_pairs, 3, 3) float64
-    """
-
-    layout: Layout
-    unknowns: FloatArray
-    between: FloatArray
-    points: FloatArray
-
-    @classmethod
-    def of(cls, layout: Layout, state: Reconstruction, loss: Loss) -> _PairNormals:
-        pair_points, pair_views, pair_obs = layout.pairs
-        rows, _ = _whiten(layout, state, loss.noise)
-        rows *= layout.active[:, None, None]
-        normal = np.empty((len(pair_points), rows.shape[2], rows.shape[2]))
-        for i in range(0, len(normal), _PAIRS_AT_ONCE):
-            ends = pair_obs[i : i + _PAIRS_AT_ONCE + 1]
-            some = rows[ends[0] : ends[-1]]
-            products = np.einsum("nki,nkj->nij", some, some)
-            normal[i : i + len(ends) - 1] = np.add.reduceat(products, ends[:-1] - ends[0])
-        rotations = state.rotations[pair_views]
-        world = state.points_world_mm[pair_points]
-        cam = np.einsum("pij,pj->pi", rotations, world) + state.translations_mm[pair_views]
-        change = layout.problem.step_jacobian(state)
-        to_unknowns = np.zeros((len(normal), normal.shape[1], 6 + change.shape[1]))
-        to_unknowns[:, :3, :6] = pose_jacobians(cam)
-        to_unknowns[:, 3:, 6:] = change
-        half = np.matmul(to_unknowns.transpose(0, 2, 1), normal)
-        return cls(
-            layout,
-            half @ to_unknowns,
-            half[:, :, :3] @ rotations,
-            rotations.transpose(0, 2, 1) @ normal[:, :3, :3] @ rotations,
-        )
-
-    def reduce(self, point: int) -> tuple[IntArray, FloatArray]:
-        """Return what a point adds to the reduced normal matrix, and where."""
-        layout = self.layout
-        pairs = slice(layout.point_pairs[point], layout.point_pairs[point + 1])
-        views = layout.pairs[1][pairs]
-        places = [
-            (6 * views[:, None] + np.arange(6)).ravel(),
-            np.arange(layout.theta_part.start, layout.size),
-        ]
-        n_poses = len(places[0])
-        added = np.zeros((n_poses + len(places[1]),) * 2)
-        for i, block in enumerate(self.unknowns[pairs]):
-            pose = slice(6 * i, 6 * i + 6)
-            added[pose, pose] = block[:6, :6]
-            added[pose, n_poses:] = block[:6, 6:]
-            added[n_poses:, pose] = block[6:, :6]
-        added[n_poses:, n_poses:] = self.unknowns[pairs, 6:, 6:].sum(axis=0)
-        between = self.between[pairs]
-        tall = np.concatenate([between[:, :6].reshape(-1, 3), between[:, 6:].sum(axis=0)])
-        own = _safe(self.points[pairs].sum(axis=0)[None])[0]
-        return np.concatenate(places), added - tall @ np.linalg.solve(own, tall.T)
 
 
 def _list_center_gradients(
