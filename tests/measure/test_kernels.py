@@ -28,7 +28,7 @@ def test_solve_band(n, band, rng):
     dense += (1.0 - np.linalg.eigvalsh(dense)[0]) * np.eye(n)
     packed = np.zeros((n, band))
     for j in range(min(band, n)):
-        packed[j:, j] = np.diag(dense, -j)
+        packed[j:, band - 1 - j] = np.diag(dense, -j)
     rhs = rng.normal(size=n)
     expected = np.linalg.solve(dense, rhs)
     assert _kernels.solve_band(packed, rhs)
@@ -36,8 +36,8 @@ def test_solve_band(n, band, rng):
 
 
 def test_solve_band_says_when_it_cannot():
-    assert not _kernels.solve_band(np.array([[1.0, 0.0], [-1.0, 0.5]]), np.ones(2))
-    assert not _kernels.solve_band(np.array([[np.nan, 0.0]]), np.ones(1))
+    assert not _kernels.solve_band(np.array([[0.0, 1.0], [0.5, -1.0]]), np.ones(2))
+    assert not _kernels.solve_band(np.array([[0.0, np.nan]]), np.ones(1))
 
 
 def test_invert_affine(rng):
@@ -147,7 +147,7 @@ def test_add_to_texture(image, blur):
     )
     np.testing.assert_allclose(rhs, wanted, atol=1e-12)
     for j in range(band):
-        np.testing.assert_allclose(matrix[j:, j], np.diag(dense, -j), atol=1e-12)
+        np.testing.assert_allclose(matrix[j:, band - 1 - j], np.diag(dense, -j), atol=1e-12)
     # nothing lies outside the band
     assert np.abs(np.tril(dense, -band)).max() == 0.0
 

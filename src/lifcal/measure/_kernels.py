@@ -256,31 +256,41 @@ def on_texture(gs, gt, size):
 def solve_band(matrix, rhs):
     """Solve a symmetric positive definite band system in place, by Cholesky's method.
 
-    `matrix` (n, band) holds the lower half, with the entry of row i and column i - j at [i, j].
-    Returns False if the system is not positive definite.
+    `matrix` (n, band) holds the lower half, with the entry of row i and column j at [i, band - 1 +
+    j - i], so that the diagonal is the last column. Neighboring columns of a row lie side by side,
+    and the compiler can multiply several of them at a time. Returns False if the system is not
+    positive definite.
     """
     n, band = matrix.shape
+    last = band - 1
     for i in range(n):
-        for j in range(max(0, i - band + 1), i + 1):
-            total = matrix[i, i - j]
-            for k in range(max(0, i - band + 1, j - band + 1), j):
-                total -= matrix[i, i - k] * matrix[j, j - k]
+        begin = max(0, i - last)
+        row = matrix[i]
+        mine = row[begin - i + last :]
+        for j in range(begin, i + 1):
+            others = matrix[j][begin - j + last :]
+            total = mine[j - begin]
+            for k in range(j - begin):
+                total -= mine[k] * others[k]
             if i == j:
                 if not total > 0.0:
                     return False
-                matrix[i, 0] = math.sqrt(total)
+                mine[j - begin] = math.sqrt(total)
             else:
-                matrix[i, i - j] = total / matrix[j, 0]
-    for i in range(n):
+                mine[j - begin] = total / matrix[j, last]
         total = rhs[i]
-        for k in range(max(0, i - band + 1), i):
-            total -= matrix[i, i - k] * rhs[k]
-        rhs[i] = total / matrix[i, 0]
+        earlier = rhs[begin:i]
+        for k in range(i - begin):
+            total -= mine[k] * earlier[k]
+        rhs[i] = total / matrix[i, last]
     for i in range(n - 1, -1, -1):
-        total = rhs[i]
-        for k in range(i + 1, min(n, i + band)):
-            total -= matrix[k, k - i] * rhs[k]
-        rhs[i] = total / matrix[i, 0]
+        begin = max(0, i - last)
+        mine = matrix[i][begin - i + last :]
+        earlier = rhs[begin:i]
+        value = rhs[i] / matrix[i, last]
+        rhs[i] = value
+        for k in range(i - begin):
+            earlier[k] -= mine[k] * value
     return True
 
 
@@ -331,6 +341,7 @@ def add_to_texture(patch, place, gain, offset, window, texture, matrix, rhs):
     ev = np.empty(4)
     row = np.empty(16)
     half = 0.5 * (size - 1)
+    last = matrix.shape[1] - 1
     xx, xy, yy = curve[0], curve[1], curve[2]
     for k in range(n):
         dx = pixels[k, PIXEL_X] - place[0]
@@ -360,7 +371,7 @@ def add_to_texture(patch, place, gain, offset, window, texture, matrix, rhs):
             rhs[r] += scaled * target
             for a in range(b + 1):
                 c = first + (a // 4) * size + a % 4
-                matrix[r, r - c] += scaled * row[a]
+                matrix[r, last + c - r] += scaled * row[a]
 
 
 @njit(**_OPTIONS)
@@ -412,12 +423,15 @@ def fit_place(patch, start, coefficients, window, texture, steps, last, found):
             spline(gt - j, v, dv, ev)
             value = slope_s = slope_t = 0.0
             for b in range(4):
+                at = (j - 1 + b) * size + i - 1
+                along = slope = bend = 0.0
                 for a in range(4):
-                    c = coefficients[(j - 1 + b) * size + i - 1 + a]
-                    blurred = xx * ew[a] * v[b] + xy * dw[a] * dv[b] + yy * w[a] * ev[b]
-                    value += c * (w[a] * v[b] + blurred)
-                    slope_s += c * dw[a] * v[b]
-                    slope_t += c * w[a] * dv[b]
+                    along += w[a] * coefficients[at + a]
+                    slope += dw[a] * coefficients[at + a]
+                    bend += ew[a] * coefficients[at + a]
+                value += (v[b] + yy * ev[b]) * along + xy * dv[b] * slope + xx * v[b] * bend
+                slope_s += v[b] * slope
+                slope_t += dv[b] * along
             slope_s /= spacing
             slope_t /= spacing
             row[0] = -gain * (slope_s * inverse[0, 0] + slope_t * inverse[1, 0])
@@ -600,12 +614,15 @@ def add_to_slope(patch, found, place, tilt, coefficients, window, texture, sums)
         spline(gt - j, v, dv, ev)
         value = slope_s = slope_t = 0.0
         for b in range(4):
+            at = (j - 1 + b) * size + i - 1
+            along = slope = bend = 0.0
             for a in range(4):
-                c = coefficients[(j - 1 + b) * size + i - 1 + a]
-                blurred = xx * ew[a] * v[b] + xy * dw[a] * dv[b] + yy * w[a] * ev[b]
-                value += c * (w[a] * v[b] + blurred)
-                slope_s += c * dw[a] * v[b]
-                slope_t += c * w[a] * dv[b]
+                along += w[a] * coefficients[at + a]
+                slope += dw[a] * coefficients[at + a]
+                bend += ew[a] * coefficients[at + a]
+            value += (v[b] + yy * ev[b]) * along + xy * dv[b] * slope + xx * v[b] * bend
+            slope_s += v[b] * slope
+            slope_t += dv[b] * along
         slope_s *= -found[FOUND_GAIN] / spacing
         slope_t *= -found[FOUND_GAIN] / spacing
         change = slope_s * move_s + slope_t * move_t
@@ -712,16 +729,16 @@ def measure_tracks(
                 )
             total = 0.0
             for r in range(size * size):
-                total += matrix[r, 0]
+                total += matrix[r, band - 1]
             ridge = _SMOOTHNESS * total / (size * size) + 1e-12
             # Penalize differences of neighboring coefficients; see `_SMOOTHNESS`.
             for r in range(size * size):
                 for step in (1, size):
                     if r >= step and (step == size or r % size > 0):
-                        matrix[r, 0] += ridge
-                        matrix[r - step, 0] += ridge
-                        matrix[r, step] -= ridge
-                matrix[r, 0] += 1e-6 * ridge
+                        matrix[r, band - 1] += ridge
+                        matrix[r - step, band - 1] += ridge
+                        matrix[r, band - 1 - step] -= ridge
+                matrix[r, band - 1] += 1e-6 * ridge
             if not solve_band(matrix, rhs):
                 for image in range(first, last):
                     status[image] = NO_AGREEMENT
