@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from lifcal.bundle import _kernels as bundle
+from lifcal.bundle import _kernels_leave_out as leaving
 from lifcal.bundle.linear import Layout, Loss
 from lifcal.bundle.problem import Problem
 from lifcal.camera import BrownDistortion, DivisionDistortion, Lattice, MicroLensGrid, NoDistortion
@@ -729,6 +730,63 @@ def test_render(bad):
     view = renderer.render_pinhole(packed, far, scale=0.05)
     assert np.isfinite(raw).all()
     assert np.isfinite(view.color).all()
+
+
+@bad_numbers
+def test_points_left_out(bad):
+    """One bad row of a point makes its own answer NaN; other points keep theirs."""
+    rng = np.random.default_rng(4)
+    n_points, n_views, n_theta = 3, 2, 2
+    size = 6 * n_views + n_theta
+    seen = leaving.SeenPoints(
+        rows=rng.normal(size=(4 * n_points, 2, 3 + n_theta)),
+        pair_rows=np.arange(0, 4 * n_points + 1, 2),
+        views=np.tile([0, 1], n_points),
+        points_cam=np.array([0.1, 0.2, 5.0]) + np.zeros((2 * n_points, 3)),
+        rotations=np.tile(np.eye(3), (n_views, 1, 1)),
+        first=np.arange(0, 2 * n_points + 1, 2),
+        kept=np.array([False, False, True]),
+    )
+    whole = 1e-3 * np.eye(size)
+    scores = rng.normal(size=(n_points, size))
+
+    def leave_out(seen, whole, scores):
+        grown = scores.copy()
+        change = np.eye(n_theta)
+        leaving.leave_out(seen, change, whole, 6 * n_views, 0.98, scores, grown)
+        return grown
+
+    good = leave_out(seen, whole, scores)
+    assert np.isfinite(good).all()
+    np.testing.assert_array_equal(good[2], scores[2])
+    spoiled = seen.rows.copy()
+    spoiled[0, 0, 3] = bad
+    found = leave_out(seen._replace(rows=spoiled), whole, scores)
+    np.testing.assert_array_equal(found[1:], good[1:])
+    if not np.isfinite(bad):
+        assert np.isnan(found[0]).all()
+    # Without information, and without unknowns, leaving a point out changes nothing.
+    blind = seen._replace(rows=np.zeros_like(seen.rows))
+    np.testing.assert_array_equal(leave_out(blind, whole, scores), scores)
+    np.testing.assert_array_equal(leave_out(seen, 0.0 * whole, scores), scores)
+    np.testing.assert_array_equal(leave_out(seen, whole, 0.0 * scores), 0.0 * scores)
+
+
+@pytest.mark.skipif(not COMPILED, reason="nothing is compiled")
+def test_what_counts_no_references_returns_no_array():
+    """It would corrupt memory. The tests above have compiled most of these functions."""
+    checked = 0
+    for module in [module for name, module in sys.modules.items() if "._kernels" in name]:
+        for item in vars(module).values():
+            compiled = getattr(item, "compiled", item)
+            if getattr(compiled, "targetoptions", {}).get("_nrt", True):
+                continue
+            for overload in compiled.overloads.values():
+                returned = overload.signature.return_type
+                parts = returned.types if hasattr(returned, "types") else [returned]
+                assert not any(isinstance(part, numba.types.Array) for part in parts), item
+                checked += 1
+    assert checked > 10
 
 
 # all of them

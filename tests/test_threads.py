@@ -68,11 +68,13 @@ def test_a_loop_without_its_bounds_is_refused():
             """No bounds."""
 
 
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 def test_numba_has_the_option_that_makes_small_functions_fast():
     """Without it, everything works and is slower: then look for what numba has in its place."""
     assert UNCOUNTED
 
 
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 def test_a_function_without_counted_references_cannot_create_an_array():
     @numba.njit(**UNCOUNTED)
     def create(n):

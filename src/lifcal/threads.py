@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numba
-from numba.core.options import DefaultOptions
 
 from lifcal import compiled_cache
 
@@ -18,13 +17,24 @@ _PARTS_PER_THREAD = 4
 parts, and all threads end at about the same time."""
 
 
-UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
+def _find_uncounted() -> dict[str, Any]:
+    try:
+        from numba.core.options import DefaultOptions
+    except ImportError:
+        return {}
+    return {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
+
+
+UNCOUNTED = _find_uncounted()
 """Option of numba for loops and functions that create no array and return none. Otherwise numba
 counts the references to every array, and to each array inside a NamedTuple, whenever a function is
 called or a field is read. In small functions that are called for every pixel or ray this takes most
-of the time: the simulator needs half as long without it (numba's issue 2350). The option has no
+of the time: the simulator needs half as long without it (numba's issue 2345). The option has no
 documentation; a numba that does not have it compiles the same loops, which are then slower. Numba
-refuses to compile a function with this option that creates an array."""
+refuses to compile a function with this option that creates an array. It does not refuse one that
+returns an array which it was given, and that would corrupt memory; a test looks for such functions.
+A function should also set `fastmath` if loops with different rules call it: otherwise it gets those
+of the loop that is compiled first."""
 
 
 class Threads:

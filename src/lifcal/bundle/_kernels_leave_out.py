@@ -7,7 +7,7 @@ adds to it, and g_p what p adds to the reduced gradient.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -22,6 +22,21 @@ accurate enough: no more than rounding is left."""
 _LEAST_PIVOT = 1e-15
 """Least pivot of a point's normal matrix, relative to its mean diagonal entry, so that it can be
 inverted even if nothing determines the point."""
+
+
+SOLUTION, RESIDUAL, DIRECTION = 0, 1, 2
+RESIDUAL_INNER, DIRECTION_INNER, PRODUCT = 3, 4, 5
+N_VECTORS = 6
+"""Rows of the scratch space of the conjugate gradients. `RESIDUAL_INNER` and `DIRECTION_INNER` are
+S^-1 times the residual and the direction, `PRODUCT` is the matrix of the equations times the
+direction."""
+_OPTIONS: Any = {
+    "cache": True,
+    "error_model": "numpy",
+    "fastmath": {"contract", "reassoc"},
+    **UNCOUNTED,
+}
+"""Numba options of the functions that are called for every point."""
 
 
 class SeenPoints(NamedTuple):
@@ -61,7 +76,9 @@ class PointScratch(NamedTuple):
     normals : (n_pairs, 3 + n_theta, 3 + n_theta) float64
         Normal matrix of each pair by X_C and the intrinsics.
     by_cam : (n_pairs, 3) float64
+        Gradient of each pair by X_C.
     by_theta : (2, n_theta) float64
+        Changes of the intrinsics, and the gradient by them.
     own : (3, 3) float64
         Lower Cholesky factor of the point's own normal matrix, in world coordinates.
     """
@@ -72,7 +89,7 @@ class PointScratch(NamedTuple):
     own: FloatArray
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def sum_normals(seen, point, scratch):
     """Fill the normal matrices of a point's pairs, and the Cholesky factor of its own."""
     normals, own, rows = scratch.normals, scratch.own, seen.rows
@@ -111,7 +128,7 @@ def sum_normals(seen, point, scratch):
             own[a, b] = math.sqrt(max(total, least)) if a == b else total / own[b, b]
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def apply_point(seen, point, change, scratch, step, out):
     """Fill `out` with S_p `step`: both contain the poses that see the point, then the intrinsics.
 
@@ -188,17 +205,18 @@ def apply_point(seen, point, change, scratch, step, out):
         out[n_poses + a] = total
 
 
-@njit(cache=True, **UNCOUNTED)
-def multiply(matrix, vector, n, out):
-    """Fill `out` with matrix @ vector of the first n rows and columns."""
+@njit(**_OPTIONS)
+def multiply(matrix, places, vector, n, out):
+    """Fill `out` (n,) with the product of a matrix, at n `places`, and a vector."""
     for a in range(n):
+        row = matrix[places[a]]
         total = 0.0
         for b in range(n):
-            total += matrix[a, b] * vector[b]
+            total += row[places[b]] * vector[b]
         out[a] = total
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def dot(first, second, n):
     """Return the scalar product of the first n entries."""
     total = 0.0
@@ -211,10 +229,12 @@ def dot(first, second, n):
 def leave_out(begin, end, seen, change, whole, first_theta, leverage, scores, grown):
     """Fill `grown` (n_points, size) with (1 - leverage S_p S^-1)^-1 g_p.
 
-    `whole` (size, size) is S^-1, `scores` (n_points, size) are the g_p. S_p S^-1 is symmetric in
+    `whole` (size, size) is S^-1, `scores` (n_points, size) are the g_p, and so is `grown` before:
+    only the unknowns that a point has a part in are written, and nothing for points that are kept.
+    S_p S^-1 is symmetric in
     the scalar product x^T S^-1 y, and its eigenvalues are from 0 to 1, so conjugate gradients in
     this scalar product solve the equations. Most points have little leverage, and a few iterations
-    are enough. Rows of kept points are not written.
+    are enough.
     """
     n_free = change.shape[1]
     most = 0
@@ -229,8 +249,7 @@ def leave_out(begin, end, seen, change, whole, first_theta, leverage, scores, gr
         np.empty((3, 3)),
     )
     places = np.empty(size, np.int64)
-    inner = np.empty((size, size))
-    vectors = np.empty((6, size))
+    vectors = np.empty((N_VECTORS, size))
     for point in range(begin, end):
         if seen.kept[point]:
             continue
@@ -242,43 +261,51 @@ def leave_out(begin, end, seen, change, whole, first_theta, leverage, scores, gr
                 places[6 * i + a] = 6 * seen.views[first + i] + a
         for a in range(n_free):
             places[6 * count + a] = first_theta + a
-        solve_point(seen, point, change, whole, leverage, scores, scratch, places, inner, vectors)
+        solve_point(seen, point, change, whole, leverage, scores, scratch, places, vectors)
         for a in range(n):
-            grown[point, places[a]] = vectors[0, a]
+            grown[point, places[a]] = vectors[SOLUTION, a]
 
 
-@njit(cache=True, fastmath={"contract", "reassoc"}, **UNCOUNTED)
-def solve_point(seen, point, change, whole, leverage, scores, scratch, places, inner, vectors):
-    """Solve the equations of one point; the first row of `vectors` gets the solution."""
+@njit(**_OPTIONS)
+def solve_point(seen, point, change, whole, leverage, scores, scratch, places, vectors):
+    """Solve the equations of one point; the row `SOLUTION` of `vectors` gets the solution.
+
+    `places` are those of the point's unknowns. The solution is NaN if a number is.
+    """
     n = 6 * (seen.first[point + 1] - seen.first[point]) + change.shape[1]
     sum_normals(seen, point, scratch)
-    solution, residual, direction = vectors[0], vectors[1], vectors[2]
-    residual_inner, direction_inner, product = vectors[3], vectors[4], vectors[5]
+    solution, residual, direction = vectors[SOLUTION], vectors[RESIDUAL], vectors[DIRECTION]
+    residual_inner, direction_inner = vectors[RESIDUAL_INNER], vectors[DIRECTION_INNER]
+    product = vectors[PRODUCT]
     for a in range(n):
         solution[a] = scores[point, places[a]]
-        for b in range(n):
-            inner[a, b] = whole[places[a], places[b]]
-    multiply(inner, solution, n, direction_inner)
-    limit = _SETTLED * _SETTLED * dot(solution, direction_inner, n)
+    multiply(whole, places, solution, n, direction_inner)
+    limit = max(_SETTLED * _SETTLED * dot(solution, direction_inner, n), 0.0)
     apply_point(seen, point, change, scratch, direction_inner, product)
     for a in range(n):
         residual[a] = leverage * product[a]
         direction[a] = residual[a]
-    multiply(inner, residual, n, residual_inner)
+    multiply(whole, places, residual, n, residual_inner)
     for a in range(n):
         direction_inner[a] = residual_inner[a]
     square = dot(residual, residual_inner, n)
+    if not (math.isfinite(square) and math.isfinite(limit)):
+        solution[:n] = math.nan
+        return
     for _ in range(2 * n):
         if not square > limit:
             break
         apply_point(seen, point, change, scratch, direction_inner, product)
         for a in range(n):
             product[a] = direction[a] - leverage * product[a]
-        length = square / dot(direction_inner, product, n)
+        curvature = dot(direction_inner, product, n)
+        if not curvature > 0.0:
+            break
+        length = square / curvature
         for a in range(n):
             solution[a] += length * direction[a]
             residual[a] -= length * product[a]
-        multiply(inner, residual, n, residual_inner)
+        multiply(whole, places, residual, n, residual_inner)
         before = square
         square = dot(residual, residual_inner, n)
         share = square / before

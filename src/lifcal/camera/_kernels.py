@@ -449,7 +449,7 @@ def nearest_centers(begin, end, table, points, out):
         out[i] = nearest_center(table, points[i, 0], points[i, 1])
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=False, **UNCOUNTED)
 def cell_range(position, reach, origin, cell, count):
     """Return the first and last cell along one axis that [position -+ reach] touches.
 
@@ -462,7 +462,7 @@ def cell_range(position, reach, origin, cell, count):
     return first, last
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=False, **UNCOUNTED)
 def row_items(start, row, first, last, columns):
     """Return where the items of the cells `first` to `last` of a row begin, and where they end."""
     base = row * columns

@@ -10,7 +10,7 @@ from numba import njit
 from lifcal.threads import UNCOUNTED
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=False, **UNCOUNTED)
 def pixels_within(position, reach, count):
     """Return the first pixel within `reach` of a position along an axis, and one past the last.
 

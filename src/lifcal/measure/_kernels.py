@@ -190,7 +190,7 @@ class Patch(NamedTuple):
     curve: FloatArray
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, error_model="numpy", fastmath=False, **UNCOUNTED)
 def look_up(table, kind, away):
     """Return a table's value for a lens type at a distance in px, interpolated linearly.
 
@@ -246,7 +246,7 @@ def spline(f, w, d, e):
     e[3] = f
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, error_model="numpy", fastmath=False, **UNCOUNTED)
 def on_texture(gs, gt, size):
     """Tell whether all 4 x 4 coefficients around a position exist; False for NaN."""
     return 1.0 <= gs < size - 2 and 1.0 <= gt < size - 2
@@ -259,7 +259,7 @@ def solve_band(matrix, rhs):
     `matrix` (n, band) holds the lower half, with the entry of row i and column j at [i, band - 1 +
     j - i], so that the diagonal is the last column. Neighboring columns of a row lie side by side,
     and the compiler can multiply several of them at a time. Returns False if the system is not
-    positive definite.
+    positive definite; both arguments are then partly overwritten.
     """
     n, band = matrix.shape
     last = band - 1
@@ -294,7 +294,7 @@ def solve_band(matrix, rhs):
     return True
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, error_model="numpy", fastmath=False, **UNCOUNTED)
 def pull_pixels(patch, corner, center, kind, bend, tables, pixels):
     """List the usable pixels of a patch, and return how many there are.
 
@@ -500,7 +500,7 @@ def fit_place(patch, start, coefficients, window, texture, steps, last, found):
     return True
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, error_model="numpy", fastmath=False, **UNCOUNTED)
 def invert_affine(jacobian, tilt, slope, out):
     """Fill `out` with the inverse of jacobian + tilt slope^T; NaN if there is none."""
     a = jacobian[0, 0] + tilt[0] * slope[0]
@@ -516,7 +516,7 @@ def invert_affine(jacobian, tilt, slope, out):
     out[1, 1] = a / det
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, error_model="numpy", fastmath=False, **UNCOUNTED)
 def curve_texture(inverse, blur, pixel, spacing, out):
     """Fill `out` (3,) with factors of the texture's second derivatives xx, xy, yy that model blur.
 
@@ -532,7 +532,7 @@ def curve_texture(inverse, blur, pixel, spacing, out):
     out[2] = scale * (wide * (i[1, 0] * i[1, 0] + i[1, 1] * i[1, 1]) - pixel)
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, error_model="numpy", fastmath=False, **UNCOUNTED)
 def pin_origin(status, anchored, starts, jacobians, tilts, slope, found):
     """Subtract the displacement along the surface that all images of a track have in common.
 

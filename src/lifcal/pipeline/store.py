@@ -14,6 +14,7 @@ import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -198,7 +199,7 @@ class FolderImages:
             return -1
 
     def remove_parts(self) -> None:
-        """Remove incompletely written images, which processes leave behind that are killed."""
+        """Remove incomplete images that killed processes left behind."""
         for place in {path.parent for path in self.paths("").values()}:
             remove_parts(place)
 
@@ -481,12 +482,13 @@ class FolderStore(FrameStore[S, E]):
     def finish(self, names: Sequence[str], problems: Mapping[int, Exception]) -> None:
         """Write the record; if this run began it and no frame is done, leave nothing behind."""
         super().finish(names, problems)
-        self.images.remove_parts()  # from worker processes that were killed
         if self._entries:
             self.flush()
         elif self._began:
             for name in (self.form.name, GRID, VIGNETTING):
                 (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # the results are complete without it
+            self.images.remove_parts()
 
 
 def digest_grid(grid: MicroLensGrid) -> str:

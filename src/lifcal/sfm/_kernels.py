@@ -26,7 +26,7 @@ radial term. The columns from `BY_TURN` on are the nine parameters of a pair."""
 N_PARAMETERS = N_BY - BY_TURN
 
 _PAIRS_PER_PART = 4
-"""Smallest number of pairs for a thread: a pair takes tens of microseconds, as long as a thread
+"""Smallest number of pairs in a part: a pair takes tens of microseconds, as long as a thread
 takes to begin."""
 
 
@@ -84,7 +84,7 @@ class LinearMatch(NamedTuple):
     weight: FloatArray
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, error_model="numpy", fastmath=False, **UNCOUNTED)
 def _linearize_match(
     camera: FloatArray,
     rotation: FloatArray,

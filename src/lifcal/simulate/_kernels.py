@@ -9,7 +9,7 @@ coordinates, in mm, and are numbered quads first, then balls.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,10 @@ main lens for rays to this micro lens."""
 SAMPLE_X, SAMPLE_Y, SAMPLE_DISC_X, SAMPLE_DISC_Y = 0, 1, 2, 3
 """Columns of a ray sample: position in the pixel (0 to 1, or outside if the sensor is blurred), and
 position in the used part of the aperture (unit disc)."""
+
+
+_OPTIONS: Any = {"cache": True, "error_model": "numpy", "fastmath": False, **UNCOUNTED}
+"""Numba options of the functions that are called for every ray or pixel."""
 
 
 class Surfaces(NamedTuple):
@@ -239,7 +243,7 @@ class PinholeView(NamedTuple):
     tile_px: int
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def pick_set(seed, row, col, n_sets):
     """Return the index of the sample set of a pixel: a hash of the seed and the position."""
     h = np.uint64(seed) ^ (np.uint64(row) << np.uint64(32)) ^ np.uint64(col)
@@ -249,7 +253,7 @@ def pick_set(seed, row, col, n_sets):
     return np.int64(h % np.uint64(n_sets))
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def sample_texture(texels, levels, texture, level, channel, u, v):
     """Return the bilinear value of a texture at (u, v), 0 to 255; NaN outside [0, 1]^2.
 
@@ -275,7 +279,7 @@ def sample_texture(texels, levels, texture, level, channel, u, v):
     return top * (1.0 - fy) + bottom * fy
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
     """Return the first surface that a ray meets, the depth there, and texture coordinates (u, v).
 
@@ -340,7 +344,7 @@ def find_surface(ox, oy, sx, sy, candidates, n_candidates, surfaces):
     return hit, best, hit_u, hit_v
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def radiance_of(hit, u, v, footprint_mm, channel, surfaces, textures, background):
     """Return the radiance at a point of a surface, averaged over about `footprint_mm`.
 
@@ -367,7 +371,7 @@ def radiance_of(hit, u, v, footprint_mm, channel, surfaces, textures, background
     return shade * value * (1.0 / 255.0)
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def place_in_overlap(disc_x, disc_y, radius, other_radius, other_x, other_y):
     """Map a point of the unit disc into the overlap of two discs; return it and its weight.
 
@@ -399,7 +403,7 @@ def place_in_overlap(disc_x, disc_y, radius, other_radius, other_x, other_y):
     return cos * along - sin * across, sin * along + cos * across, weight
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def sum_until(edge, running, size):
     """Return a running sum (size + 1,) at a place between two entries, linearly interpolated.
 
@@ -531,7 +535,7 @@ def cull_surfaces(begin, end, bundles, order, near, quad_slopes, balls, candidat
         candidates.counts[bundle] = count
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def distort_slope(main_x, main_y, slope_x, slope_y, distortion):
     """Return the slope of a ray behind a main lens that distorts in object space.
 
@@ -548,14 +552,14 @@ def distort_slope(main_x, main_y, slope_x, slope_y, distortion):
     return factor * from_x + nearness * main_x, factor * from_y + nearness * main_y
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def place_rays(corners, samples, extent, main, micro, lens, rays):
-    """Fill `rays` (RAY_ROWS, n_rays) with the rays of a pixel through a micro lens; tell if any is.
+    """Fill `rays` (RAY_ROWS, n_rays) with the rays of a pixel through a micro lens.
 
     `corners` are x and y of the pixel's corners (upper left, upper right, lower left, lower right)
     in mm from the principal point, without distortion. `samples` (n_rays, 4) is one sample set and
-    `extent` that of the `Sampling`. The loop calls nothing that must be done for one ray after the
-    other, so the compiler can place several rays at a time.
+    `extent` that of the `Sampling`. The rays do not depend on each other, so the compiler can place
+    several of them at a time. Returns False if no ray can pass both apertures.
     """
     x00, y00, x10, y10, x01, y01, x11, y11 = corners
     stop, distortion, lenses = main.stop, main.distortion, micro.lenses
@@ -617,7 +621,7 @@ def place_rays(corners, samples, extent, main, micro, lens, rays):
     return True
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def trace_rays(rays, footprint, channel, listed, n_listed, world):
     """Return the weighted sum of the radiance that rays find; see `place_rays`, `find_surface`."""
     surfaces, textures, background = world.surfaces, world.textures, world.background
@@ -640,7 +644,7 @@ def trace_rays(rays, footprint, channel, listed, n_listed, world):
     return light
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(**_OPTIONS)
 def render_row(row, sensor, sampling, main, micro, candidates, world, footprint, rays, out):
     """Fill `out` with the light on the pixels of a row of the sensor; see `render_raw`."""
     # Fields are read once here, because each access in the innermost loops would cost time.

@@ -12,8 +12,8 @@ from numba import njit
 
 from lifcal.geometry._kernels import pixels_within
 from lifcal.threads import UNCOUNTED, in_parts
-from lifcal.virtual._kernels_lenses import BINS_PER_PX, FAST, find_move, focus_terms, is_usable
-from lifcal.virtual._kernels_sampling import sample_linear
+from lifcal.virtual._kernels_lenses import BINS_PER_PX, find_move, focus_terms, is_usable
+from lifcal.virtual._kernels_sampling import FAST, sample_linear
 
 _W, _WI, _WII, _WW = 0, 1, 2, 3
 """Entries of the sums that a plane sweep keeps for each virtual pixel: of the weights w, of w I and
@@ -158,7 +158,7 @@ def compress(begin, end, cost, noise):
                         cost[row, col, level] = fill
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=False, **UNCOUNTED)
 def pass_on(before, cost, small, large, out):
     """Extend one path of semi-global matching by one pixel.
 

@@ -13,7 +13,6 @@ import numpy as np
 from lifcal.arrays import Float32Array
 from lifcal.threads import UNCOUNTED, in_parts
 from lifcal.virtual._kernels_lenses import (
-    FAST,
     MOST_LENSES,
     PLACE_COLUMNS,
     PLACE_X,
@@ -26,7 +25,7 @@ from lifcal.virtual._kernels_refine import (
     PLANE_SLOPE_Y,
     PLANE_VARIANCE,
 )
-from lifcal.virtual._kernels_sampling import sample_linear
+from lifcal.virtual._kernels_sampling import FAST, sample_linear
 
 SIDE_NEAR, SIDE_FAR = 0, 4
 SIDE_COLUMNS = 8

@@ -21,7 +21,7 @@ from numba import njit
 from lifcal.arrays import Float32Array, FloatArray, IntArray
 from lifcal.camera._kernels import cell_range, row_items
 from lifcal.threads import UNCOUNTED
-from lifcal.virtual._kernels_sampling import ONE
+from lifcal.virtual._kernels_sampling import FAST, ONE
 
 BINS_PER_PX = 8
 """Number of table entries for each pixel of distance from a micro-image center. Several loops read
@@ -33,9 +33,6 @@ beyond takes the last row."""
 FOCUS_BLUR_PX = 0.65
 """Blur radius at which a micro image gets half the weight of a sharp one: blurred micro images lose
 the short periods that tell most about depth, but still average noise."""
-FAST = {"reassoc", "contract"}
-"""Floating-point rules that LLVM may relax in the loops over pixels: sums in any order (so that
-they are vectorized) and fused multiply-add. NaN and infinity keep their meaning."""
 MOST_LENSES = 240
 """Size of the list of lenses that see one virtual point. Micro images are used up to less than half
 a pitch from their centers, so on a hexagonal grid at most pi 8^2 / 0.866 = 232 lenses see a point
@@ -81,13 +78,13 @@ class Lenses(NamedTuple):
     blur_px: float
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=FAST, **UNCOUNTED)
 def is_usable(rho):
     """Tell whether the tables cover a rho. They do not for zero, NaN and far-away numbers."""
     return 0.0 < abs(rho) <= MOST_RHO
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=FAST, **UNCOUNTED)
 def focus_terms(lenses, lens_type, rho):
     """Return the weight of a lens type at a usable rho, and its row in the table of moves.
 
@@ -102,7 +99,7 @@ def focus_terms(lenses, lens_type, rho):
     return 1.0 / (1.0 + blur * blur), (bend - FIRST_BEND) * BENDS_PER_UNIT
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=FAST, **UNCOUNTED)
 def find_move(moves, kind, row, column):
     """Interpolate the table of moves between two rows; the table has one row beyond `LAST_BEND`."""
     i = np.uint32(row)

@@ -17,7 +17,6 @@ from lifcal.threads import UNCOUNTED, in_parts
 from lifcal.virtual._kernels_lenses import (
     BENDS_PER_UNIT,
     BINS_PER_PX,
-    FAST,
     MOST_LENSES,
     NEAREST_PX,
     PLACE_COLUMNS,
@@ -27,7 +26,7 @@ from lifcal.virtual._kernels_lenses import (
     focus_terms,
     is_usable,
 )
-from lifcal.virtual._kernels_sampling import GRADIENT_NOISE, sample_linear, sample_spline
+from lifcal.virtual._kernels_sampling import FAST, GRADIENT_NOISE, sample_linear, sample_spline
 
 SUM_PULL, SUM_INFORMATION, SUM_SQUARES = 0, 1, 2
 SUM_FREEDOM, SUM_NOISE_INFORMATION, SUM_NOISE_PULL = 3, 4, 5

@@ -10,6 +10,9 @@ from numba import njit
 
 from lifcal.threads import UNCOUNTED
 
+FAST = {"reassoc", "contract"}
+"""Floating-point rules that LLVM may relax in the loops over pixels: sums in any order (so that
+they are vectorized) and fused multiply-add. NaN and infinity keep their meaning."""
 ONE, TWO = np.uint32(1), np.uint32(2)
 """Offsets of array indices. Indices without a sign spare Numba its test for negative ones."""
 
@@ -28,7 +31,7 @@ GRADIENT_NOISE = 0.949440 / SPLINE_NOISE
 averaged over all places in a pixel."""
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=FAST, **UNCOUNTED)
 def sample_linear(image, x, y):
     """Return the bilinear value; (x, y) must have all four pixels around it inside the image."""
     i = np.uint32(x)
@@ -40,7 +43,7 @@ def sample_linear(image, x, y):
     return top + fy * (bottom - top)
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=FAST, **UNCOUNTED)
 def spline_weights(f):
     """Return B-spline weights of the coefficients at -1, 0, 1, 2 for f in [0, 1); their slopes."""
     one = np.float32(1.0)
@@ -55,7 +58,7 @@ def spline_weights(f):
     return a0, a1, one - a0 - a1 - a3, a3, b0, b1, -b0 - b1 - b3, b3
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=FAST, **UNCOUNTED)
 def sample_spline(image, x, y):
     """Return value and gradient of the cubic B-spline whose coefficients are `image`.
 
@@ -89,7 +92,7 @@ def sample_spline(image, x, y):
     )
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=FAST, **UNCOUNTED)
 def cubic_weights(f):
     """Return the Catmull-Rom weights of the four pixels around a place f between the middle two."""
     half = np.float32(0.5)
@@ -100,7 +103,7 @@ def cubic_weights(f):
     return a0, one - a0 - a2 - a3, a2, a3
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=FAST, **UNCOUNTED)
 def sample_cubic(image, x, y):
     """Return the Catmull-Rom value; the 4 x 4 pixels around (x, y) must be inside the image."""
     i = np.uint32(x)

@@ -14,7 +14,6 @@ from numba import njit
 from lifcal.arrays import Float32Array, IntArray
 from lifcal.threads import UNCOUNTED, in_parts
 from lifcal.virtual._kernels_lenses import (
-    FAST,
     MOST_LENSES,
     PLACE_COLUMNS,
     PLACE_FACTOR,
@@ -22,7 +21,7 @@ from lifcal.virtual._kernels_lenses import (
     PLACE_Y,
     find_places,
 )
-from lifcal.virtual._kernels_sampling import ONE, sample_cubic, sample_linear
+from lifcal.virtual._kernels_sampling import FAST, ONE, sample_cubic, sample_linear
 
 FILTER_RINGS = ((0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1))
 """One tap (x, y) of each ring of a sharpening filter, in units of the spacing between taps. The
@@ -148,7 +147,7 @@ def sharpen(begin, end, image, rho, light, filters, out):
             )
 
 
-@njit(cache=True, **UNCOUNTED)
+@njit(cache=True, fastmath=FAST, **UNCOUNTED)
 def near_weights(f):
     """Return the weights of the pixels at 0 and 1 for a place f between them (not normalized)."""
     at = np.uint32(f * np.float32(NEAR_STEPS) + np.float32(0.5))
