@@ -491,6 +491,15 @@ def test_exposure_drifts_slowly_and_is_recorded(simulate):
     np.testing.assert_array_equal(plain.render_white(), drifting.render_white())
 
 
+@pytest.mark.parametrize("name", ["perfect", "cos4 and blur", "stop in front"])
+def test_only_pixels_without_light_are_skipped(simulate, name):
+    """Pixels that no ray can reach are not traced; samples that are far apart make it trace all."""
+    renderer = simulate(OPTIONS[name], frames=2, rays=4)._renderer
+    found = renderer.render_white(window=(0, 0, 90, 60))
+    renderer._extent_px = 1e6
+    np.testing.assert_array_equal(renderer.render_white(window=(0, 0, 90, 60)), found)
+
+
 def test_motion_blur_is_the_mean_over_the_shutter(simulate):
     simulation = simulate(Imperfections(motion_blur=0.5), frames=8, rays=16)
     for index in (0, 3, 7):
