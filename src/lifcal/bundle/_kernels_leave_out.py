@@ -231,10 +231,9 @@ def leave_out(begin, end, seen, change, whole, first_theta, leverage, scores, gr
 
     `whole` (size, size) is S^-1, `scores` (n_points, size) are the g_p, and so is `grown` before:
     only the unknowns that a point has a part in are written, and nothing for points that are kept.
-    S_p S^-1 is symmetric in
-    the scalar product x^T S^-1 y, and its eigenvalues are from 0 to 1, so conjugate gradients in
-    this scalar product solve the equations. Most points have little leverage, and a few iterations
-    are enough.
+    S_p S^-1 is symmetric in the scalar product x^T S^-1 y, and its eigenvalues are from 0 to 1, so
+    conjugate gradients in this scalar product solve the equations. Most points have little
+    leverage, and a few iterations are enough.
     """
     n_free = change.shape[1]
     most = 0
